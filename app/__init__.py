@@ -1,0 +1,1 @@
+"""The HTTP service: classical computer vision, batched."""
