@@ -16,8 +16,8 @@
     ├── Overloaded 503 · Draining 503 · BackendUnavailable 503
     └── DeadlineExceeded 504
 
-A `Problem` can be pickled, so a decoder process may raise it. Its `detail` is written for the client: it says what to do and holds nothing
-of the service's inside.
+A `Problem` can be pickled, so a decoder process may raise it. Its `detail` is written for the client: it says what to
+do and holds nothing of the service's inside. A class's docstring is what /problems/{code} shows.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(Exception):
-    """An answer other than success. `errors` are {"pointer", "detail"}; `limit`, `measured` and `setting` name a bound that was hit."""
+    """An answer other than success.
+
+    `errors` are {"pointer", "detail"}; `limit`, `measured` and `setting` name a bound that was hit; `reason` tells
+    refusals of one code apart (it is a metric label, so it must be one of a few fixed words).
+    """
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal-error"
     title: ClassVar[str] = "The service failed"
-    meaning: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -93,136 +96,180 @@ class Problem(Exception):
 
 
 class MalformedRequest(Problem):
+    """The JSON, the base64 or the multipart body is broken, or the body is empty. Compare it with the
+    examples in /docs.
+    """
+
     status, code, title = 400, "malformed-request", "The request cannot be parsed"
-    meaning = "The JSON, the base64 or the multipart body is broken, or the body is empty. Compare it with the examples in /docs."
 
 
 class KeyMissing(Problem):
+    """This service wants an API key in the Authorization header (Bearer scheme) or in X-API-Key."""
+
     status, code, title = 401, "key-missing", "An API key is needed"
-    meaning = "This service wants an API key in the Authorization header (Bearer scheme) or in X-API-Key."
 
 
 class KeyInvalid(Problem):
+    """The key is unknown, revoked or expired. Ask whoever runs the service for a new one."""
+
     status, code, title = 401, "key-invalid", "The API key is not valid"
-    meaning = "The key is unknown, revoked or expired. Ask whoever runs the service for a new one."
 
 
 class Forbidden(Problem):
+    """The key is good, but its scopes do not include this endpoint."""
+
     status, code, title = 403, "forbidden", "The API key does not allow this"
-    meaning = "The key is good, but its scopes do not include this endpoint."
 
 
 class NotFound(Problem):
+    """No endpoint has this path. /v1/operators lists every operator, /docs every endpoint."""
+
     status, code, title = 404, "not-found", "There is nothing here"
-    meaning = "No endpoint has this path. /v1/operators lists every operator, /docs every endpoint."
 
 
 class MethodNotAllowed(Problem):
+    """The path exists, but not for this method. The Allow header lists the methods it has."""
+
     status, code, title = 405, "method-not-allowed", "The method is not allowed here"
-    meaning = "The path exists, but not for this method. The Allow header lists the methods it has."
 
 
 class NotAcceptable(Problem):
+    """No type in the Accept header (or `output`) can hold this result. The detail lists the types that can."""
+
     status, code, title = 406, "not-acceptable", "The answer cannot be sent in an accepted type"
-    meaning = "No type in the Accept header (or `output`) can hold this result. The detail lists the types that can."
 
 
 class ReceiveTimeout(Problem):
+    """Headers and body must arrive within the time and at the least rate that /v1/limits shows."""
+
     status, code, title = 408, "receive-timeout", "The request came too slowly"
-    meaning = "Headers and body must arrive within the time and at the least rate that /v1/limits shows."
 
 
 class BodyTooLarge(Problem):
+    """The body has more bytes than the service reads. Send a smaller or better compressed image."""
+
     status, code, title = 413, "body-too-large", "The body is too large"
-    meaning = "The body has more bytes than the service reads. Send a smaller or better compressed image."
 
 
 class UnsupportedMediaType(Problem):
+    """Either the Content-Type is none of the three request forms, or the bytes are none of the accepted image
+    formats.
+    """
+
     status, code, title = 415, "unsupported-media-type", "The media type is not supported"
-    meaning = "Either the Content-Type is none of the three request forms, or the bytes are none of the accepted image formats."
 
 
 class InvalidParameter(Problem):
+    """A parameter is unknown, malformed or out of its range; `errors` names each with a JSON pointer."""
+
     status, code, title = 422, "invalid-parameter", "A parameter is not valid"
-    meaning = "A parameter is unknown, malformed or out of its range; `errors` names each with a JSON pointer."
 
 
 class TooManySteps(InvalidParameter):
+    """A pipeline may have as many steps as /v1/limits shows. Split it into several requests."""
+
     status, code, title = 422, "too-many-steps", "The pipeline has too many steps"
-    meaning = "A pipeline may have as many steps as /v1/limits shows. Split it into several requests."
 
 
 class TooManyImages(InvalidParameter):
+    """A batch may hold as many images and pixels as /v1/limits shows. Split it into several requests."""
+
     status, code, title = 422, "too-many-images", "The batch holds too many images or pixels"
-    meaning = "A batch may hold as many images and pixels as /v1/limits shows. Split it into several requests."
 
 
 class ImageUnreadable(Problem):
+    """The bytes look like an accepted format but are damaged, truncated or need too much to decode. Save the
+    image again.
+    """
+
     status, code, title = 422, "image-unreadable", "The image cannot be decoded"
-    meaning = "The bytes look like an accepted format but are damaged, truncated or need too much to decode. Save the image again."
 
 
 class ImageTooLarge(Problem):
+    """The image's header announces more pixels, or a longer side, than the service decodes. Scale it down
+    first.
+    """
+
     status, code, title = 422, "image-too-large", "The image has too many pixels"
-    meaning = "The image's header announces more pixels, or a longer side, than the service decodes. Scale it down first."
 
 
 class ImageTooSmall(Problem):
+    """The operator needs a larger image; the detail says how large. Small images can be padded by the client."""
+
     status, code, title = 422, "image-too-small", "The image is too small for this operator"
-    meaning = "The operator needs a larger image; the detail says how large. Small images can be padded by the client."
 
 
 class UrlRefused(Problem):
+    """Images by URL are off, or this URL is not one that the service may fetch. Send the bytes instead."""
+
     status, code, title = 422, "url-refused", "The image URL is refused"
-    meaning = "Images by URL are off, or this URL is not one that the service may fetch. Send the bytes instead."
 
 
 class RateLimited(Problem):
+    """Wait for Retry-After seconds. Other clients are still served."""
+
     status, code, title = 429, "rate-limited", "This client is over its rate"
-    meaning = "Wait for Retry-After seconds. Other clients are still served."
 
 
 class ClientGone(Problem):
+    """Seen only in the logs: the client hung up before its answer was ready, and its work was dropped."""
+
     status, code, title = 499, "client-gone", "The client closed the connection"
-    meaning = "Seen only in the logs: the client hung up before its answer was ready, and its work was dropped."
 
 
 class InternalError(Problem):
+    """A defect of the service. Report it with the request id; the logs hold the rest."""
+
     status, code, title = 500, "internal-error", "The service failed"
-    meaning = "A defect of the service. Report it with the request id; the logs hold the rest."
 
 
 class UrlFailed(Problem):
+    """The remote server refused, failed, or sent something other than one image. Check that the URL opens in
+    a browser.
+    """
+
     status, code, title = 502, "url-failed", "The image could not be fetched"
-    meaning = "The remote server refused, failed, or sent something other than one image. Check that the URL opens in a browser."
 
 
 class Overloaded(Problem):
+    """The service refuses work it could not finish in time. Wait for Retry-After seconds and try again."""
+
     status, code, title = 503, "overloaded", "The service is full"
-    meaning = "The service refuses work it could not finish in time. Wait for Retry-After seconds and try again."
 
 
 class Draining(Problem):
+    """This process takes no new work. Try again after Retry-After seconds: another process will answer."""
+
     status, code, title = 503, "draining", "The service is shutting down"
-    meaning = "This process takes no new work. Try again after Retry-After seconds: another process will answer."
 
 
 class BackendUnavailable(Problem):
+    """The service is still warming up, or its device failed and it is being restarted. Try again after Retry-
+    After seconds.
+    """
+
     status, code, title = 503, "backend-unavailable", "The compute backend is unavailable"
-    meaning = "The service is still warming up, or its device failed and it is being restarted. Try again after Retry-After seconds."
 
 
 class UrlTimeout(Problem):
+    """The remote server did not deliver the image in time. Send the bytes instead, or use a faster host."""
+
     status, code, title = 504, "url-timeout", "Fetching the image took too long"
-    meaning = "The remote server did not deliver the image in time. Send the bytes instead, or use a faster host."
 
 
 class DeadlineExceeded(Problem):
+    """The request waited longer than X-Deadline-Ms (or the default) allows. Try again later, or allow more
+    time.
+    """
+
     status, code, title = 504, "deadline-exceeded", "The deadline passed before the work was done"
-    meaning = "The request waited longer than X-Deadline-Ms (or the default) allows. Try again later, or allow more time."
 
 
-_FOR_STATUS: dict[int, type[Problem]] = {404: NotFound, 405: MethodNotAllowed, 406: NotAcceptable, 413: BodyTooLarge, 415: UnsupportedMediaType}
+_FOR_STATUS: dict[int, type[Problem]] = {
+    406: NotAcceptable,
+    413: BodyTooLarge,
+    415: UnsupportedMediaType,
+}
 
 
 def catalog() -> dict[str, type[Problem]]:
@@ -238,23 +285,27 @@ def catalog() -> dict[str, type[Problem]]:
 
 def from_http(error: HTTPException, method: str, path: str) -> Problem:
     """The framework's own exception as a problem, with a detail that says what to do."""
-    allow = (error.headers or {}).get("Allow", "")
+    headers = error.headers
     if error.status_code == 404:
-        return NotFound(f"No endpoint has the path {path[:200]}. /v1/operators lists every operator, /docs every endpoint.")
+        return NotFound(
+            f"No endpoint has the path {path[:200]}. /v1/operators lists every operator, /docs all endpoints."
+        )
     if error.status_code == 405:
-        return MethodNotAllowed(f"{method[:16]} is not allowed here. Use {allow or 'another method'}.", headers=error.headers)
+        allowed = (headers or {}).get("Allow", "another method")
+        return MethodNotAllowed(f"{method[:16]} is not allowed here. Use {allowed}.", headers=headers)
     kind = _FOR_STATUS.get(error.status_code, MalformedRequest if error.status_code < 500 else InternalError)
-    return kind(str(error.detail), headers=error.headers)
+    return kind(str(error.detail), headers=headers)
 
 
 def respond(problem: Problem, request_id: str | None) -> Response:
     """The problem as an HTTP response."""
-    body = json.dumps(problem.document(request_id), ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
+    text = json.dumps(problem.document(request_id), ensure_ascii=False, allow_nan=False)
+    body = text.encode("utf-8", "backslashreplace")
     return Response(body, status_code=problem.status, headers=problem.http_headers(), media_type=MEDIA_TYPE)
 
 
 async def handle(request: Request, error: Exception) -> Response:
-    """The one exception handler of the application; anything that is not a problem or the framework's exception becomes a bare 500."""
+    """The one exception handler; what is neither a problem nor the framework's exception becomes a bare 500."""
     if isinstance(error, HTTPException):
         error = from_http(error, request.method, request.url.path)
     if not isinstance(error, Problem):
