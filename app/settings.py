@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     receive_timeout_s: float = _limit(15.0, "seconds", 0.1, 3600, "Longest time to receive one request.")
     min_receive_rate: int = _limit(32_000, "bytes/second", 0, 1 << 30, "Least rate at which a body must arrive.")
     deadline_ms: int = _limit(10_000, "milliseconds", 1, 600_000, "Default of X-Deadline-Ms, and the most it may ask.")
-    queue_limit: int = _limit(256, "jobs", 1, 100_000, "Most jobs that wait, all workers together.")
+    queue_limit: int = _limit(0, "jobs", 0, 1_000_000, "Most jobs that wait, in all; 0 means 8 launches a worker.")
 
     batch_count: int = _number(32, "jobs", 1, 4096, "Most jobs of one launch.")
     batch_pixels: int = _number(64_000_000, "pixels", 1, 1 << 34, "Pixel target of a launch; a larger job goes alone.")
@@ -70,6 +70,15 @@ class Settings(BaseSettings):
     drain_timeout_s: float = _number(30.0, "seconds", 0.1, 3600, "From SIGTERM to the end of the process, at most.")
 
     @model_validator(mode="after")
+    def _derived(self) -> Self:
+        # Past the freeze on purpose: whoever reads a setting must see the number that holds, not the request to derive it.
+        if not self.queue_limit:
+            self.__dict__["queue_limit"] = 8 * self.batch_count * self.workers
+        if not self.inflight_bytes:
+            self.__dict__["inflight_bytes"] = max(2048 * MIB, 512 * MIB * self.workers)
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> Self:
         problems = [sentence for wrong, sentence in self._contradictions() if wrong]
         if problems:
@@ -81,8 +90,8 @@ class Settings(BaseSettings):
         largest = self.max_json_bytes + self.max_pixels * 3
         yield (
             self.exposed and not (self.keys_file or self.allow_anonymous),
-            f"VISION_HOST={self.host} can be reached by others, but no API keys are configured: set VISION_KEYS_FILE, or "
-            "VISION_ALLOW_ANONYMOUS=true where something in front of the service checks who calls",
+            f"VISION_HOST={self.host} can be reached by others, but no API keys are configured: set VISION_KEYS_FILE, "
+            "or VISION_ALLOW_ANONYMOUS=true where something in front of the service checks who calls",
         )
         yield (
             self.queue_limit < self.batch_count * self.workers,
@@ -111,7 +120,7 @@ class Settings(BaseSettings):
         yield (
             self.inflight_bytes < largest * self.workers,
             f"VISION_INFLIGHT_BYTES={self.inflight_bytes} is below what one request of VISION_MAX_JSON_BYTES and "
-            f"VISION_MAX_PIXELS takes, {largest} bytes, times VISION_WORKERS={self.workers}: it would always be refused",
+            f"VISION_MAX_PIXELS takes, {largest} bytes, times VISION_WORKERS={self.workers}: it could never be let in",
         )
         yield (
             self.decode_memory_bytes < self.max_pixels * 4,
