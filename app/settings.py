@@ -60,9 +60,7 @@ class Settings(BaseSettings):
     batch_count: int = _number(32, "jobs", 1, 4096, "Most jobs of one launch.")
     batch_pixels: int = _number(64_000_000, "pixels", 1, 1 << 34, "Pixel target of a launch; a larger job goes alone.")
     max_wait_ms: float = _number(0.0, "milliseconds", 0, 1000, "How long an idle executor waits for more jobs.")
-    inflight_bytes: int = _number(
-        2048 * MIB, "bytes", MIB, 1 << 44, "Most bytes of bodies and pixels in flight, in all."
-    )
+    inflight_bytes: int = _number(0, "bytes", 0, 1 << 44, "Most bytes of bodies and pixels in flight; 0 derives it.")
     ready_mark: float = _number(0.9, "share", 0.01, 1, "Share of the queue above which /readyz says no.")
     decode_timeout_s: float = _number(5.0, "seconds", 0.05, 600, "Longest decode before its process is killed.")
     decode_memory_bytes: int = _number(1536 * MIB, "bytes", 64 * MIB, 1 << 40, "Memory one decoder process may take.")
@@ -71,7 +69,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _derived(self) -> Self:
-        # Past the freeze on purpose: whoever reads a setting must see the number that holds, not the request to derive it.
+        # Past the freeze on purpose: whoever reads a setting must see the number that holds, not the wish to derive it.
         if not self.queue_limit:
             self.__dict__["queue_limit"] = 8 * self.batch_count * self.workers
         if not self.inflight_bytes:
