@@ -1,0 +1,109 @@
+"""Scalar functions that the CPU and the CUDA twins share: borders, saturation, luma, unfused float arithmetic, the block-to-image search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.extending import overload
+
+from cuda_ops.jit import SIMULATED, device
+
+
+def mul(a: Any, b: Any) -> Any:
+    """float32 product, rounded once: never contracted into a fused multiply-add, on either twin."""
+    return np.float32(a) * np.float32(b)
+
+
+def add(a: Any, b: Any) -> Any:
+    """float32 sum, rounded once: never contracted into a fused multiply-add, on either twin."""
+    return np.float32(a) + np.float32(b)
+
+
+def rint(a: Any) -> Any:
+    """float32 to int32, halves to even (OpenCV's cvRound; CUDA's __float2int_rn)."""
+    return np.int32(np.rint(np.float32(a)))
+
+
+@overload(mul)
+def _mul_cpu(a: Any, b: Any) -> Any:
+    return lambda a, b: np.float32(a) * np.float32(b)
+
+
+@overload(add)
+def _add_cpu(a: Any, b: Any) -> Any:
+    return lambda a, b: np.float32(a) + np.float32(b)
+
+
+@overload(rint)
+def _rint_cpu(a: Any) -> Any:
+    return lambda a: np.int32(np.rint(np.float32(a)))
+
+
+if not SIMULATED:
+    from numba.cuda import libdevice
+    from numba.cuda.extending import overload as cuda_overload
+
+    @cuda_overload(mul)
+    def _mul_cuda(a: Any, b: Any) -> Any:
+        return lambda a, b: libdevice.fmul_rn(np.float32(a), np.float32(b))
+
+    @cuda_overload(add)
+    def _add_cuda(a: Any, b: Any) -> Any:
+        return lambda a, b: libdevice.fadd_rn(np.float32(a), np.float32(b))
+
+    @cuda_overload(rint)
+    def _rint_cuda(a: Any) -> Any:
+        return lambda a: libdevice.float2int_rn(np.float32(a))
+
+
+
+@device
+def clamp(value, low, high):  # type: ignore[no-untyped-def]
+    """`value` limited to [low, high]."""
+    return min(max(value, low), high)
+
+
+@device
+def saturate(value):  # type: ignore[no-untyped-def]
+    """An integer limited to 0..255."""
+    return min(max(value, 0), 255)
+
+
+@device
+def replicate(index, size):  # type: ignore[no-untyped-def]
+    """BORDER_REPLICATE: aaaaaa|abcdefgh|hhhhhhh."""
+    return min(max(index, 0), size - 1)
+
+
+@device
+def reflect(index, size):  # type: ignore[no-untyped-def]
+    """BORDER_REFLECT_101: gfedcb|abcdefgh|gfedcba; folds as often as needed, and is 0 on an axis of one pixel."""
+    if size == 1:
+        return 0 * index
+    while index < 0 or index >= size:
+        if index < 0:
+            index = -index
+        else:
+            index = 2 * size - 2 - index
+    return index
+
+
+@device
+def luma(red, green, blue):  # type: ignore[no-untyped-def]
+    """Grey of one RGB pixel in Q15, as cv2.cvtColor(RGB2GRAY) computes it: (9798 R + 19235 G + 3735 B + 16384) >> 15."""
+    return (9798 * red + 19235 * green + 3735 * blue + 16384) >> 15
+
+
+@device
+def find_image(starts, block):  # type: ignore[no-untyped-def]
+    """The image that owns a block: the last i with starts[i] <= block, by binary search over the prefix sums int64 [n + 1]."""
+    low = 0
+    high = starts.shape[0] - 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if starts[middle] <= block:
+            low = middle
+        else:
+            high = middle
+    return low

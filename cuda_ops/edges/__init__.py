@@ -1,0 +1,1 @@
+"""The edges operators: one file each."""

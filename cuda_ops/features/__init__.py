@@ -1,0 +1,1 @@
+"""The features operators: one file each."""

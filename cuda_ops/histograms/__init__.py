@@ -1,0 +1,1 @@
+"""The histograms operators: one file each."""

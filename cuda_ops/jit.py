@@ -1,0 +1,33 @@
+"""The three decorators of this package, and the only place with Numba flags.
+
+`device`: a scalar function that both twins call. `host`: a CPU kernel (compiled lazily, cached on disk, runs without the GIL). `kernel`: a
+CUDA kernel. Fast-math stays off everywhere: results are rounded and compared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import cuda, njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# In the simulator a "device function" is plain Python, and so is everything it calls.
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") == "1"
+
+
+def device(function: F) -> F:
+    """A function for both CPU and CUDA kernels. It must not be given an explicit signature: CUDA could not call it then."""
+    return njit(nogil=True, error_model="numpy", inline="never")(function)  # type: ignore[no-any-return]
+
+
+def host(function: F) -> F:
+    """A CPU kernel: no GIL, division as on CUDA (no exception), cached on disk so that the second start is quick."""
+    return njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)  # type: ignore[no-any-return]
+
+
+def kernel(function: F) -> F:
+    """A CUDA kernel; compiled for the device at the first launch."""
+    return cuda.jit(cache=not SIMULATED)(function) if not SIMULATED else cuda.jit(function)  # type: ignore[no-any-return]
