@@ -1,9 +1,9 @@
 """Classical computer-vision operators with OpenCV's answers, on CPU and CUDA, alone or in ragged batches.
 
-    >>> import numpy as np, cuda_ops
-    >>> image = np.zeros((4, 6), dtype=np.uint8); image[:, 3:] = 255
-    >>> cuda_ops.apply("edges/canny", image, low=50, high=100).values["edge_pixels"]
-    4
+>>> import numpy as np, cuda_ops
+>>> image = np.zeros((4, 6), dtype=np.uint8); image[:, 3:] = 255
+>>> cuda_ops.apply("edges/canny", image, low=50, high=100).values["edge_pixels"]
+4
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ class CudaBatch:
     """What a CUDA twin gets: device arrays only, and a stream to launch on.
 
     `source` uint8 flat; `table` int64 [n, FIRST + arrays]; `ints` int32 [n, >= 1]; `floats` float32 [n, >= 1]; `arrays` flat, by name;
-    `starts` per named grid int64 [n + 1] prefix sums of blocks; `blocks` their totals; `params` those of the first image, for the structural ones.
+    `starts` per named grid int64 [n + 1] prefix sums of blocks; `blocks` their totals; `params` those of the first image, for the
+    structural ones.
     """
 
     count: int
@@ -140,7 +141,10 @@ def plan_batch(items: Sequence[Item]) -> BatchPlan:
     sizes = [(int(item.pixels.shape[0]), int(item.pixels.shape[1])) for item in items]
     chain = items[0].chain
     feeds = sources(chain)
-    layouts = [[item.chain[s].operator.layout(h, w, item.chain[s].params) for item, (h, w) in zip(items, sizes, strict=True)] for s in range(len(chain))]
+    layouts = [
+        [item.chain[s].operator.layout(h, w, item.chain[s].params) for item, (h, w) in zip(items, sizes, strict=True)]
+        for s in range(len(chain))
+    ]
     arena = ArenaLayout()
     pixels = arena.region("uint8", [item.pixels.shape for item in items])
     tables = [_host_tables(items, index, sizes, layout[0]) for index, layout in enumerate(layouts)]

@@ -73,10 +73,16 @@ def check_chain(chain: Sequence[Step]) -> Chain:
         if source < 0 and wanted != first:
             raise ChainError(index, f"{step.operator.path} reads {wanted} pixels and step 0 reads {first}: one image is decoded once")
         if step.operator.kind not in PICTURES and not step.keep:
-            raise ChainError(index, f"{step.operator.path} returns no picture for the next step; mark it with keep: true or leave it out")
+            raise ChainError(
+                index,
+                f"{step.operator.path} returns no picture for the next step; mark it with keep: true or leave it out",
+            )
     return steps
 
 
 def chain_key(chain: Chain) -> Hashable:
     """Jobs with equal keys may share a batch: same operators, same structural parameters, same pixel class, same kept steps."""
-    return (pixel_class(chain), *((step.operator.path, step.operator.structure(step.params), step.keep) for step in chain))
+    return (
+        pixel_class(chain),
+        *((step.operator.path, step.operator.structure(step.params), step.keep) for step in chain),
+    )

@@ -15,7 +15,6 @@ from cuda_ops.batch import ALIGNMENT, CpuImage, aligned, scalar_rows
 from cuda_ops.chain import PICTURES, Chain, Item, Step, check_chain
 from cuda_ops.operator import ArraySpec, Operator, Result
 
-
 KEEP_BYTES = 64 << 20  # an arena above this is given back once images are small again
 
 

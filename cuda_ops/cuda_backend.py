@@ -30,14 +30,14 @@ FIRST_ARENA_BYTES = 64 << 20
 
 
 @kernel
-def clear(words):  # type: ignore[no-untyped-def]
+def clear(words):
     """Zero an int64 array, grid-stride."""
     for i in range(cuda.grid(1), words.shape[0], cuda.gridsize(1)):
         words[i] = 0
 
 
 @kernel
-def pack_bits(starts, table, mask, packed, offsets, column):  # type: ignore[no-untyped-def]
+def pack_bits(starts, table, mask, packed, offsets, column):
     """Pack a 0/255 mask to one bit a pixel, most significant bit first, rows padded to whole bytes; one byte a thread."""
     block = cuda.blockIdx.x
     image = find_image(starts, block)
@@ -209,4 +209,3 @@ def _shift(region: Region, origin: int) -> Region:
 def _raise(_index: int, outcome: list[Result] | Exception) -> None:
     if isinstance(outcome, Exception):
         raise outcome
-

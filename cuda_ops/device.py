@@ -1,4 +1,4 @@
-"""Scalar functions that the CPU and the CUDA twins share: borders, saturation, luma, unfused float arithmetic, the block-to-image search."""
+"""Scalar functions that the CPU and the CUDA twins share: borders, saturation, luma, unfused floats, the block-to-image search."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def rint(a: Any) -> Any:
 
 
 @overload(mul)
-def _mul_cpu(a: Any, b: Any) -> Any:
+def _mul_cpu(a, b):
     return lambda a, b: np.float32(a) * np.float32(b)
 
 
 @overload(add)
-def _add_cpu(a: Any, b: Any) -> Any:
+def _add_cpu(a, b):
     return lambda a, b: np.float32(a) + np.float32(b)
 
 
 @overload(rint)
-def _rint_cpu(a: Any) -> Any:
+def _rint_cpu(a):
     return lambda a: np.int32(np.rint(np.float32(a)))
 
 
@@ -45,39 +45,38 @@ if not SIMULATED:
     from numba.cuda.extending import overload as cuda_overload
 
     @cuda_overload(mul)
-    def _mul_cuda(a: Any, b: Any) -> Any:
+    def _mul_cuda(a, b):
         return lambda a, b: libdevice.fmul_rn(np.float32(a), np.float32(b))
 
     @cuda_overload(add)
-    def _add_cuda(a: Any, b: Any) -> Any:
+    def _add_cuda(a, b):
         return lambda a, b: libdevice.fadd_rn(np.float32(a), np.float32(b))
 
     @cuda_overload(rint)
-    def _rint_cuda(a: Any) -> Any:
+    def _rint_cuda(a):
         return lambda a: libdevice.float2int_rn(np.float32(a))
 
 
-
 @device
-def clamp(value, low, high):  # type: ignore[no-untyped-def]
+def clamp(value, low, high):
     """`value` limited to [low, high]."""
     return min(max(value, low), high)
 
 
 @device
-def saturate(value):  # type: ignore[no-untyped-def]
+def saturate(value):
     """An integer limited to 0..255."""
     return min(max(value, 0), 255)
 
 
 @device
-def replicate(index, size):  # type: ignore[no-untyped-def]
+def replicate(index, size):
     """BORDER_REPLICATE: aaaaaa|abcdefgh|hhhhhhh."""
     return min(max(index, 0), size - 1)
 
 
 @device
-def reflect(index, size):  # type: ignore[no-untyped-def]
+def reflect(index, size):
     """BORDER_REFLECT_101: gfedcb|abcdefgh|gfedcba; folds as often as needed, and is 0 on an axis of one pixel."""
     if size == 1:
         return 0 * index
@@ -90,13 +89,13 @@ def reflect(index, size):  # type: ignore[no-untyped-def]
 
 
 @device
-def luma(red, green, blue):  # type: ignore[no-untyped-def]
+def luma(red, green, blue):
     """Grey of one RGB pixel in Q15, as cv2.cvtColor(RGB2GRAY) computes it: (9798 R + 19235 G + 3735 B + 16384) >> 15."""
     return (9798 * red + 19235 * green + 3735 * blue + 16384) >> 15
 
 
 @device
-def find_image(starts, block):  # type: ignore[no-untyped-def]
+def find_image(starts, block):
     """The image that owns a block: the last i with starts[i] <= block, by binary search over the prefix sums int64 [n + 1]."""
     low = 0
     high = starts.shape[0] - 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from numba import cuda, njit
 
@@ -20,14 +20,14 @@ SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") == "1"
 
 def device(function: F) -> F:
     """A function for both CPU and CUDA kernels. It must not be given an explicit signature: CUDA could not call it then."""
-    return njit(nogil=True, error_model="numpy", inline="never")(function)  # type: ignore[no-any-return]
+    return cast(F, njit(nogil=True, error_model="numpy")(function))
 
 
 def host(function: F) -> F:
     """A CPU kernel: no GIL, division as on CUDA (no exception), cached on disk so that the second start is quick."""
-    return njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)  # type: ignore[no-any-return]
+    return cast(F, njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function))
 
 
-def kernel(function: F) -> F:
+def kernel(function: Callable[..., Any]) -> Any:
     """A CUDA kernel; compiled for the device at the first launch."""
-    return cuda.jit(cache=not SIMULATED)(function) if not SIMULATED else cuda.jit(function)  # type: ignore[no-any-return]
+    return cuda.jit(function) if SIMULATED else cuda.jit(cache=True)(function)

@@ -39,8 +39,8 @@ class Params(BaseModel):
 class ArraySpec:
     """One array of one image.
 
-    `zero` asks the backend to clear it before the twin runs. `bits` marks a uint8 [h, w] array of 0 and 255 that leaves the backend packed to
-    one bit a pixel (most significant bit first, rows padded to whole bytes).
+    `zero` asks the backend to clear it before the twin runs. `bits` marks a uint8 [h, w] array of 0 and 255 that leaves the backend packed
+    to one bit a pixel (most significant bit first, rows padded to whole bytes).
     """
 
     shape: tuple[int, ...]
@@ -144,8 +144,8 @@ class Operator:
     """One operator: its contract (texts, parameters, result) and its implementations.
 
     `structural` names the parameters that choose a code path; they are part of the batch key, all others travel per image. `scalars` turns
-    parameters and size into the per-image (int32, float32) rows that both twins read. `blocks` gives, per named grid, how many CUDA blocks an
-    image takes. `reference` is slow and obvious NumPy; `oracle` is the library whose answer is promised; `agrees` compares a twin's result
+    parameters and size into the per-image (int32, float32) rows that both twins read. `blocks` gives, per named grid, how many CUDA blocks
+    an image takes. `reference` is slow and obvious NumPy; `oracle` is the library whose answer is promised; `agrees` compares a twin's result
     with the oracle's and says what differs (byte equality unless the operator states a bound).
     """
 

@@ -6,6 +6,7 @@ image window (`outer` differentiates), folded into one byte. Sobel, Scharr, Prew
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ from numba import int32 as i4
 from numpy.typing import NDArray
 
 from cuda_ops.batch import FIRST, HEIGHT, OFFSET, STRIDE, WIDTH, CpuImage, CudaBatch
-from cuda_ops.device import find_image, reflect
+from cuda_ops.device import find_image, reflect, rint
 from cuda_ops.jit import device, host, kernel
 from cuda_ops.operator import ArraySpec, KernelSpec, Layout, Result
 
@@ -27,7 +28,7 @@ TILE_WIDTH, TILE_HEIGHT, THREADS = 64, 16, 256
 
 
 @device
-def fold(a, b, mode):  # type: ignore[no-untyped-def]
+def fold(a, b, mode):
     """Two responses to one byte: |a| + |b|, rint(sqrt(a^2 + b^2)), |a|, |b| or |a + b|, saturated at 255.
 
     For L2 both are first limited to 256, which saturates anyway: the squares then fit 32 bits, and the float32 root of an integer below
@@ -37,7 +38,7 @@ def fold(a, b, mode):  # type: ignore[no-untyped-def]
         return min(abs(a) + abs(b), 255)
     if mode == L2:
         p, q = min(abs(a), 256), min(abs(b), 256)
-        return min(int(np.rint(np.sqrt(np.float32(p * p + q * q)))), 255)
+        return min(rint(math.sqrt(np.float32(p * p + q * q))), 255)
     if mode == X:
         return min(abs(a), 255)
     if mode == Y:
@@ -46,7 +47,7 @@ def fold(a, b, mode):  # type: ignore[no-untyped-def]
 
 
 @host
-def _columns(source, y, rows_smooth, rows_outer, smooth, outer):  # type: ignore[no-untyped-def]
+def _columns(source, y, rows_smooth, rows_outer, smooth, outer):
     """Filter down the columns into two padded lines. Lane type = the lines' dtype, cast back at every step so that it stays narrow."""
     lane = rows_smooth.dtype.type
     height, width = source.shape
@@ -67,14 +68,14 @@ def _columns(source, y, rows_smooth, rows_outer, smooth, outer):  # type: ignore
 
 
 @host
-def separable_pair(source, image, rows_smooth, rows_outer, smooth, outer, mode):  # type: ignore[no-untyped-def]
+def separable_pair(source, image, rows_smooth, rows_outer, smooth, outer, mode):
     """The CPU twin: row by row, vertical taps first; one loop per mode, for a branch inside would keep the compiler from vectorising."""
     lane = rows_smooth.dtype.type
     height, width = source.shape
     for y in range(height):
         _columns(source, y, rows_smooth, rows_outer, smooth, outer)
         line = image[y]
-        if mode == L1 or mode == SUM:
+        if mode in (L1, SUM):
             for x in range(width):
                 a, b = lane(0), lane(0)
                 for k in range(len(smooth)):
@@ -132,7 +133,7 @@ def separable_kernel(smooth: Taps, outer: Taps) -> Any:
     window = (TILE_HEIGHT + 2 * radius) * span
     lines = TILE_HEIGHT * span
 
-    def pair(starts, table, source, image, mode):  # type: ignore[no-untyped-def]
+    def pair(starts, table, source, image, mode):
         pixels = cuda.shared.array(window, uint8)
         smoothed = cuda.shared.array(lines, i4)
         differed = cuda.shared.array(lines, i4)

@@ -15,7 +15,7 @@ Image = NDArray[np.uint8]
 
 def noise(height: int, width: int, seed: int = 0) -> Image:
     """Uniform noise."""
-    return np.random.default_rng(seed).integers(0, 256, (height, width), dtype=np.uint8)
+    return np.asarray(np.random.default_rng(seed).integers(0, 256, (height, width)), dtype=np.uint8)
 
 
 def rgb_noise(height: int, width: int, seed: int = 0) -> Image:
@@ -29,7 +29,7 @@ def smooth(height: int, width: int, seed: int = 0) -> Image:
     for axis in (0, 1):
         for _ in range(3):
             image = (np.roll(image, 1, axis) + image + np.roll(image, -1, axis)) / 3
-    return np.clip(np.rint((image - image.mean()) * 4 + 128), 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(np.rint((image - image.mean()) * 4 + 128), 0, 255), dtype=np.uint8)
 
 
 def checkerboard(height: int, width: int, cell: int = 4, low: int = 0, high: int = 255) -> Image:

@@ -84,7 +84,7 @@ def fold_oracle(gx: NDArray[Any], gy: NDArray[Any], params: Any) -> Result:
 
 def samples() -> Sequence[Sample]:
     """Every image, every aperture, component and norm."""
-    components = ({}, {"norm": "l2"}, {"component": "x"}, {"component": "y"})
+    components: tuple[dict[str, str], ...] = ({}, {"norm": "l2"}, {"component": "x"}, {"component": "y"})
     return every_image(*({"ksize": ksize, **component} for ksize in TAPS for component in components))
 
 
@@ -102,7 +102,7 @@ register(
         family="edges",
         name="sobel",
         summary="Sobel gradient: magnitude or one component",
-        description="First derivatives by the Sobel taps with a REFLECT_101 border, folded to 8 bits as |g|, |gx| + |gy| or the rounded root.",
+        description="First derivatives by the Sobel taps, border REFLECT_101, folded to 8 bits: |g|, |gx| + |gy| or the root.",
         params=SobelParams,
         kind="image",
         exactness="equal to cv2.Sobel (CV_16S) folded to 8 bits: 0 differing bytes",
