@@ -71,9 +71,7 @@ def parse_operator(operator: Operator, values: Mapping[str, Any]) -> tuple[Chain
     """One operator's parameters and the request's options. InvalidParameter lists every mistake at once."""
     parameters = {name: value for name, value in values.items() if name not in OPTION_NAMES}
     errors: list[Error] = []
-    options = _parse(
-        Options, {name: value for name, value in values.items() if name in OPTION_NAMES}, "/params", errors
-    )
+    options = _parse(Options, {name: value for name, value in values.items() if name in OPTION_NAMES}, "/params", errors)
     params = _parse(operator.params, parameters, "/params", errors, OPTION_NAMES)
     if options is None or params is None:
         raise _refusal(errors)
@@ -86,9 +84,7 @@ def parse_steps(steps: Any, values: Mapping[str, Any], known: Known, most: int) 
         steps = _literal(steps)
     if not isinstance(steps, list) or not steps:
         example = '[{"op": "histograms/clahe", "params": {"clip_limit": 3}}, {"op": "edges/canny"}]'
-        raise _refusal(
-            [{"pointer": "/steps", "detail": f"`steps` should be a JSON list of at least one step, such as {example}."}]
-        )
+        raise _refusal([{"pointer": "/steps", "detail": f"`steps` should be a JSON list of at least one step, such as {example}."}])
     if len(steps) > most:
         raise TooManySteps(
             f"A pipeline may have {most} steps; this one has {len(steps)}. Split it into several requests.",
@@ -156,9 +152,7 @@ def _chain(steps: list[Step]) -> Chain:
         raise _refusal([{"pointer": f"/steps/{error.step}", "detail": f"{error}."}]) from None
 
 
-def _parse(
-    model: type[M], values: Mapping[str, Any], pointer: str, errors: list[Error], others: Iterable[str] = ()
-) -> M | None:
+def _parse(model: type[M], values: Mapping[str, Any], pointer: str, errors: list[Error], others: Iterable[str] = ()) -> M | None:
     """The values as a `model`, or None with every mistake appended to `errors`."""
     typed = {name: _typed(model, name, value) for name, value in values.items()}
     try:
@@ -224,3 +218,8 @@ def _refusal(errors: list[Error]) -> InvalidParameter:
     first = errors[0]["detail"]
     more = f" ({len(errors) - 1} more in `errors`.)" if len(errors) > 1 else ""
     return InvalidParameter(first + more, errors=errors)
+
+
+def refusal(name: str, detail: str, parent: str = "/params") -> InvalidParameter:
+    """The problem with one name that the client sent below the JSON pointer `parent`."""
+    return _refusal([{"pointer": f"{parent}/{_escape(name)}", "detail": detail}])

@@ -287,9 +287,7 @@ def from_http(error: HTTPException, method: str, path: str) -> Problem:
     """The framework's own exception as a problem, with a detail that says what to do."""
     headers = error.headers
     if error.status_code == 404:
-        return NotFound(
-            f"No endpoint has the path {path[:200]}. /v1/operators lists every operator, /docs all endpoints."
-        )
+        return NotFound(f"No endpoint has the path {path[:200]}. /v1/operators lists every operator, /docs all endpoints.")
     if error.status_code == 405:
         allowed = (headers or {}).get("Allow", "another method")
         return MethodNotAllowed(f"{method[:16]} is not allowed here. Use {allowed}.", headers=headers)

@@ -34,9 +34,7 @@ class Settings(BaseSettings):
     host: str = _choice("127.0.0.1", "address", "Listen here; beyond loopback needs keys_file or allow_anonymous.")
     port: int = _number(8000, "port", 0, 65535, "TCP port to listen on; 0 takes a free one.")
     workers: int = _number(1, "processes", 1, 256, "Processes on the port; limits, threads, decoders are divided.")
-    backend: Literal["auto", "cpu", "cuda"] = _choice(
-        "auto", "name", "Where operators run; auto prefers a CUDA device."
-    )
+    backend: Literal["auto", "cpu", "cuda"] = _choice("auto", "name", "Where operators run; auto prefers a CUDA device.")
     threads: int = _number(0, "threads", 0, 1024, "Compute threads of the CPU backend in all; 0 means one a core.")
     decoders: int = _number(0, "processes", 0, 256, "Decoder processes in all; 0 means one a core.")
     allow_anonymous: bool = _choice(False, "yes/no", "Listen beyond loopback although no keys are configured.")

@@ -1,0 +1,152 @@
+"""Every metric and every log field, named once; the observer that the batcher reports to; the one log line a request.
+
+With several workers prometheus_client keeps its values in files below PROMETHEUS_MULTIPROC_DIR (set by the parent before
+this module is imported), and any worker's /metrics adds them up.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import orjson
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from app.batcher import Completed, Observer, Reason
+
+PHASES = ("receive", "decode", "queue", "form", "h2d", "kernel", "d2h", "encode", "send")
+FAST_BUCKETS = (
+    *(0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075),
+    *(0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+SIZE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
+PIXEL_BUCKETS = (1e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8)
+RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.1, 1.33, 2.0, 4.0, 10.0)
+
+logger = logging.getLogger("vision")
+
+
+class Metrics:
+    """The metrics, in a registry of their own so that several applications can live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        in_registry: dict[str, Any] = {"registry": self.registry}
+        added = {**in_registry, "multiprocess_mode": "livesum"}
+        self.requests = Counter("vision_requests", "Answered requests.", ("route", "status"), **in_registry)
+        self.request_seconds = Histogram(
+            "vision_request_seconds", "From headers to last byte.", ("route",), buckets=FAST_BUCKETS, **in_registry
+        )
+        self.phase_seconds = Histogram(
+            "vision_phase_seconds", "Time in one phase of a request.", ("phase",), buckets=FAST_BUCKETS, **in_registry
+        )
+        self.received_bytes = Counter("vision_received_bytes", "Bytes of bodies received.", **in_registry)
+        self.sent_bytes = Counter("vision_sent_bytes", "Bytes of bodies sent.", **in_registry)
+        self.refusals = Counter("vision_refusals", "Answers other than success.", ("code", "reason"), **in_registry)
+        self.queue_jobs = Gauge("vision_queue_jobs", "Jobs that wait.", **added)
+        self.queue_pixels = Gauge("vision_queue_pixels", "Pixels that wait.", **added)
+        self.inflight_bytes = Gauge("vision_inflight_bytes", "Bytes of bodies and pixels in flight.", **added)
+        self.batch_jobs = Histogram("vision_batch_jobs", "Jobs of a launch.", buckets=SIZE_BUCKETS, **in_registry)
+        self.batch_pixels = Histogram("vision_batch_pixels", "Pixels of a launch.", buckets=PIXEL_BUCKETS, **in_registry)
+        self.batches = Counter("vision_batches", "Launches, by what closed the batch.", ("reason",), **in_registry)
+        self.dropped = Counter("vision_dropped_jobs", "Jobs that got no result.", ("kind", "reason"), **in_registry)
+        self.prediction_ratio = Histogram(
+            "vision_prediction_ratio", "Actual over predicted time of a job.", buckets=RATIO_BUCKETS, **in_registry
+        )
+        self.decoder_restarts = Gauge("vision_decoder_restarts", "Decoder processes replaced since the start.", **added)
+        self.ready = Gauge("vision_ready", "Processes that are ready.", **added)
+        self._phase = {phase: self.phase_seconds.labels(phase) for phase in PHASES}
+        self._request_children: dict[tuple[str, int], tuple[Any, Any]] = {}
+
+    def phase(self, name: str, seconds: float) -> None:
+        """One phase of one request (or of one launch, for h2d, kernel and d2h)."""
+        self._phase[name].observe(seconds)
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """One answered request. `route` is a template, never a path that a client chose."""
+        children = self._request_children.get((route, status))
+        if children is None:
+            children = self.requests.labels(route, str(status)), self.request_seconds.labels(route)
+            self._request_children[route, status] = children
+        children[0].inc()
+        children[1].observe(seconds)
+
+    def render(self) -> bytes:
+        """The exposition text; of all workers together when there are several."""
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return generate_latest(self.registry)
+        merged = CollectorRegistry()
+        MultiProcessCollector(merged)
+        return generate_latest(merged)
+
+
+class BatchObserver(Observer):
+    """Turns what the batcher reports into metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def depth(self, jobs: int, pixels: int) -> None:
+        """See `Observer`."""
+        self._metrics.queue_jobs.set(jobs)
+        self._metrics.queue_pixels.set(pixels)
+
+    def dispatched(self, size: int, pixels: int, reason: Reason) -> None:
+        """See `Observer`."""
+        self._metrics.batch_jobs.observe(size)
+        self._metrics.batch_pixels.observe(pixels)
+        self._metrics.batches.labels(reason).inc()
+
+    def completed(self, done: Completed) -> None:
+        """See `Observer`."""
+        self._metrics.phase("queue", done.queue_s)
+        self._metrics.phase("form", done.form_s)
+
+    def dropped(self, kind: Literal["refused", "expired", "cancelled", "failed"], reason: str) -> None:
+        """See `Observer`."""
+        self._metrics.dropped.labels(kind, reason).inc()
+
+    def predicted(self, seconds: float, actual: float) -> None:
+        """See `Observer`."""
+        if seconds > 0.0:
+            self._metrics.prediction_ratio.observe(actual / seconds)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, event, and the record's `fields`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of one record."""
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+
+
+def configure_logging(level: str) -> None:
+    """Send this process's logs to standard error as JSON lines, the server's own included."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in ("vision", "uvicorn", "uvicorn.error"):
+        target = logging.getLogger(name)
+        target.handlers = [handler] if name != "uvicorn.error" else []
+        target.setLevel(level.upper() if name == "vision" else "WARNING")
+        target.propagate = name == "uvicorn.error"
+
+
+def log_request(fields: Mapping[str, Any]) -> None:
+    """The one line a request; 5xx answers are warnings."""
+    level = logging.WARNING if int(fields["status"]) >= 500 else logging.INFO
+    if logger.isEnabledFor(level):
+        logger.log(level, "request", extra={"fields": fields})
