@@ -11,7 +11,7 @@ DEV := $(VENV)/.dev-installed
 CUDA := $(VENV)/.cuda-installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
 # One closure for each use; the later two keep to the versions of the first.
-LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --fork-strategy fewest --generate-hashes \
+LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	--no-annotate --no-emit-index-url --custom-compile-command "make lock" --upgrade
 
 .DEFAULT_GOAL := help
