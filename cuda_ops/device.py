@@ -88,6 +88,17 @@ def reflect(index, size):
     return index
 
 
+REFLECT, REPLICATE = 0, 1
+
+
+@device
+def border_index(index, size, border):
+    """The index of the pixel that stands at `index`, under REFLECT (REFLECT_101) or REPLICATE."""
+    if border == REPLICATE:
+        return replicate(index, size)
+    return reflect(index, size)
+
+
 @device
 def luma(red, green, blue):
     """Grey of one RGB pixel in Q15, as cv2.cvtColor(RGB2GRAY) computes it: (9798 R + 19235 G + 3735 B + 16384) >> 15."""

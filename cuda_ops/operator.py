@@ -143,10 +143,10 @@ def _identical(got: Result, expected: Result) -> str | None:
 class Operator:
     """One operator: its contract (texts, parameters, result) and its implementations.
 
-    `structural` names the parameters that choose a code path; they are part of the batch key, all others travel per image. `scalars` turns
-    parameters and size into the per-image (int32, float32) rows that both twins read. `blocks` gives, per named grid, how many CUDA blocks
-    an image takes. `reference` is slow and obvious NumPy; `oracle` is the library whose answer is promised; `agrees` compares a twin's result
-    with the oracle's and says what differs (byte equality unless the operator states a bound).
+    `structural` names the parameters that choose a code path; they are part of the batch key, all others travel per image. `scalars`
+    turns parameters and size into the per-image (int32, float32) rows that both twins read. `blocks` gives, per named grid, how many
+    CUDA blocks an image takes. `reference` is slow and obvious NumPy; `oracle` is the library whose answer is promised; `agrees` compares
+    a twin's result with the oracle's and says what differs (byte equality unless the operator states a bound).
     """
 
     family: str

@@ -17,7 +17,7 @@ from numba import int32 as i4
 from numpy.typing import NDArray
 
 from cuda_ops.batch import FIRST, HEIGHT, OFFSET, STRIDE, WIDTH, CpuImage, CudaBatch
-from cuda_ops.device import find_image, reflect, rint
+from cuda_ops.device import REFLECT, border_index, find_image, reflect, rint
 from cuda_ops.jit import device, host, kernel
 from cuda_ops.operator import ArraySpec, KernelSpec, Layout, Result
 
@@ -47,7 +47,7 @@ def fold(a, b, mode):
 
 
 @host
-def _columns(source, y, rows_smooth, rows_outer, smooth, outer):
+def filter_columns(source, y, rows_smooth, rows_outer, smooth, outer, border):
     """Filter down the columns into two padded lines. Lane type = the lines' dtype, cast back at every step so that it stays narrow."""
     lane = rows_smooth.dtype.type
     height, width = source.shape
@@ -55,14 +55,15 @@ def _columns(source, y, rows_smooth, rows_outer, smooth, outer):
     rows_smooth[:] = 0
     rows_outer[:] = 0
     for k in range(len(smooth)):
-        row = source[reflect(y - radius + k, height)]
+        row = source[border_index(y - radius + k, height, border)]
         a, b = lane(smooth[k]), lane(outer[k])
         for x in range(width):
             value = lane(row[x])
             rows_smooth[radius + x] = lane(rows_smooth[radius + x] + lane(a * value))
             rows_outer[radius + x] = lane(rows_outer[radius + x] + lane(b * value))
     for k in range(1, radius + 1):
-        left, right = radius + reflect(-k, width), radius + reflect(width - 1 + k, width)
+        left = radius + border_index(-k, width, border)
+        right = radius + border_index(width - 1 + k, width, border)
         rows_smooth[radius - k], rows_smooth[radius + width - 1 + k] = rows_smooth[left], rows_smooth[right]
         rows_outer[radius - k], rows_outer[radius + width - 1 + k] = rows_outer[left], rows_outer[right]
 
@@ -73,7 +74,7 @@ def separable_pair(source, image, rows_smooth, rows_outer, smooth, outer, mode):
     lane = rows_smooth.dtype.type
     height, width = source.shape
     for y in range(height):
-        _columns(source, y, rows_smooth, rows_outer, smooth, outer)
+        filter_columns(source, y, rows_smooth, rows_outer, smooth, outer, REFLECT)
         line = image[y]
         if mode in (L1, SUM):
             for x in range(width):

@@ -35,13 +35,13 @@ def smooth(height: int, width: int, seed: int = 0) -> Image:
 def checkerboard(height: int, width: int, cell: int = 4, low: int = 0, high: int = 255) -> Image:
     """Squares of two levels: ties everywhere."""
     y, x = np.mgrid[:height, :width] // cell
-    return np.where((x + y) % 2, high, low).astype(np.uint8)
+    return np.asarray(np.where((x + y) % 2, high, low), dtype=np.uint8)
 
 
 def stripes(height: int, width: int, period: int = 5) -> Image:
     """Diagonal stripes of a few levels."""
     y, x = np.mgrid[:height, :width]
-    return ((x + y) % period * (255 // period)).astype(np.uint8)
+    return np.asarray((x + y) % period * (255 // period), dtype=np.uint8)
 
 
 def constant(height: int, width: int, value: int) -> Image:
