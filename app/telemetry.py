@@ -17,7 +17,7 @@ import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.batcher import Completed, Observer, Reason
+from app.jobs import Completed, Observer, Reason
 
 PHASES = ("receive", "decode", "queue", "form", "h2d", "kernel", "d2h", "encode", "send")
 FAST_BUCKETS = (
