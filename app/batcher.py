@@ -9,59 +9,18 @@ loop's thread. docs/adr/0001 and 0002 say why it works this way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
-from math import ceil, inf
+from math import inf
 
 from app.admission import Admission
 from app.alarms import Alarms
-from app.jobs import Clock, Completed, Executor, Job, Limits, LoopClock, Loss, Observer, Reason, Timing
+from app.forming import Batch, Call, Former, Waiter
+from app.jobs import Clock, Completed, Executor, Job, Limits, LoopClock, Loss, Observer, Timing
 from app.problems import BackendUnavailable, DeadlineExceeded, Draining, Problem
-from app.scheduling import FairQueue, Ticket
+from app.scheduling import FairQueue
 
 _HORIZON_S = 30.0  # a job without a deadline is ordered as if due this long after its arrival
-_SHY_S = 5.0  # for this long after an ordinary job, large ones leave one slot alone
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """Who waits for a job; let go as a whole when answered, so that no heap holds pixels or results."""
-
-    job: Job
-    future: asyncio.Future[Completed]
-    submitted: float
-    predicted: float | None
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Waiter(Ticket):
-    """A ticket and the call it stands for; `call` is None once answered or abandoned."""
-
-    deadline: float
-    scratch: int
-    call: _Call | None
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    """A batch in a slot; `waiters[i]` becomes None when the executor delivers."""
-
-    key: Hashable
-    large: bool
-    waiters: list[_Waiter | None]
-    reason: Reason
-    pixels: int
-    formed: float = 0.0
-    expected: float = 0.0
-    launches: dict[Timing, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class _Hold:
-    """A key that waits for more jobs."""
-
-    key: Hashable
 
 
 class Batcher:
@@ -78,21 +37,16 @@ class Batcher:
         self._limits = limits or Limits()
         self._observer = observer or Observer()
         self._clock = clock or LoopClock()
-        target = self._limits.share_pixels if executor.share else self._limits.batch_pixels
-        self._target = min(target, self._limits.batch_pixels)
-        self._large = min(self._limits.large_pixels, self._limits.batch_pixels)
-        self._queue: FairQueue[_Waiter] = FairQueue(slack=self._target)
-        self._admission = Admission(executor, self._limits, self._queue, self._target)
-        self._running: set[_Batch] = set()
+        self._queue: FairQueue[Waiter] = FairQueue()
+        self._former = Former(self._queue, self._limits, executor, self._clock, self._dead, self._pump)
+        self._queue.slack = self._former.target
+        self._admission = Admission(executor, self._limits, self._queue, self._former.target)
+        self._expiries = Alarms[Waiter](self._clock, lambda waiter: waiter.queued, self._expire_due)
+        self._running: set[Batch] = set()
         self._large_running = 0
-        self._number = 0
+        self._number = self._unanswered = 0
         self._waking = self._pumping = False
-        self._last_ordinary = -inf
         self._progress = self._clock.time()
-        self._expiries = Alarms[_Waiter](self._clock, lambda waiter: waiter.queued, self._expire_due)
-        self._holds: dict[Hashable, _Hold] = {}
-        self._openings = Alarms[_Hold](self._clock, lambda hold: self._holds.get(hold.key) is hold, self._open_due)
-        self._overdue: set[Hashable] = set()
         self._draining = False
         self._drained: asyncio.Future[bool] | None = None
 
@@ -128,10 +82,11 @@ class Batcher:
     async def drain(self, limit_s: float) -> bool:
         """Refuse new jobs and answer all others; after `limit_s` fail those that are left and return False."""
         self._draining = True
-        for key in list(self._holds):
-            self._open(key)
+        self._former.drain()
         if self._drained is None:
             self._drained = asyncio.get_running_loop().create_future()
+            if not self._unanswered:
+                self._drained.set_result(True)
         timer = self._clock.call_later(limit_s, self._give_up)
         self._pump()
         try:
@@ -141,7 +96,7 @@ class Batcher:
 
     # -- from submit to the queue ----------------------------------------------------------------------------------
 
-    def _accept(self, job: Job) -> tuple[_Waiter, _Call]:
+    def _accept(self, job: Job) -> tuple[Waiter, Call]:
         now = self._clock.time()
         predicted = self._predict(job, now)
         try:
@@ -150,12 +105,13 @@ class Batcher:
             self._observer.dropped("refused", problem.reason or problem.code)
             raise
         self._number += 1
-        call = _Call(job, asyncio.get_running_loop().create_future(), now, sum(predicted) if predicted else None)
-        waiter = _Waiter(
+        self._unanswered += 1
+        call = Call(job, asyncio.get_running_loop().create_future(), now, sum(predicted) if predicted else None)
+        waiter = Waiter(
             key=job.key,
             cost=job.cost,
             due=min(job.deadline, now + _HORIZON_S) - job.priority * self._limits.age_s,
-            large=job.cost > self._large,
+            large=job.cost > self._former.large,
             account=self._queue.account(job.client, job.weight),
             number=self._number,
             seconds=self._admission.marginal(job),
@@ -163,7 +119,15 @@ class Batcher:
             scratch=job.scratch,
             call=call,
         )
-        self._enqueue(waiter, now)
+        if not self._queue.count:
+            self._progress = now
+        self._former.add(waiter, now)
+        if job.deadline < inf:
+            self._expiries.add(job.deadline, waiter)
+        self._observer.depth(self._queue.count, self._queue.pixels)
+        if not self._waking:  # in the next turn of the loop, so that what arrives in this one leaves together
+            self._waking = True
+            self._clock.call_soon(self._wake)
         return waiter, call
 
     def _predict(self, job: Job, now: float) -> tuple[float, float] | None:
@@ -179,57 +143,31 @@ class Batcher:
             raise DeadlineExceeded("The deadline passed before the job could wait; allow more time.", reason="late")
         self._admission.check(job, predicted, now)
 
-    def _enqueue(self, waiter: _Waiter, now: float) -> None:
-        limits, queue, key = self._limits, self._queue, waiter.key
-        if not queue.count:
-            self._progress = now
-        if not waiter.large:
-            self._last_ordinary = now
-            if limits.max_wait_s > 0.0 and not queue.waiting(key)[0]:
-                queue.hold(key)
-                hold = self._holds[key] = _Hold(key)
-                self._openings.add(now + limits.max_wait_s, hold)
-        queue.add(waiter)
-        if key in self._holds and not waiter.large:
-            count, pixels = queue.waiting(key)
-            hurried = waiter.deadline <= now + 2 * limits.max_wait_s
-            if count >= limits.batch_count or pixels >= self._target or hurried:
-                self._open(key)
-        if waiter.deadline < inf:
-            self._expiries.add(waiter.deadline, waiter)
-        self._observer.depth(queue.count, queue.pixels)
-        if not self._waking:  # in the next turn of the loop, so that what arrives in this one leaves together
-            self._waking = True
-            self._clock.call_soon(self._wake)
-
-    def _abandon(self, waiter: _Waiter) -> None:
+    def _abandon(self, waiter: Waiter) -> None:
         """The caller has gone."""
-        waiter.call = None
+        self._close(waiter)
         self._observer.dropped("cancelled", "queued" if waiter.queued else "running")
         if waiter.queued:
             self._queue.remove(waiter)
-            self._settle()
 
-    def _open(self, key: Hashable) -> None:
-        """Let a key that waited for more jobs leave."""
-        del self._holds[key]
-        self._queue.release(key)
-
-    def _open_due(self, holds: list[_Hold]) -> None:
-        for hold in holds:
-            self._open(hold.key)
-            self._overdue.add(hold.key)
-        self._pump()
-
-    def _expire_due(self, waiters: list[_Waiter]) -> None:
+    def _expire_due(self, waiters: list[Waiter]) -> None:
         for waiter in waiters:
             self._expire(waiter)
-        self._settle()
 
-    def _expire(self, waiter: _Waiter) -> None:
+    def _expire(self, waiter: Waiter) -> None:
         self._queue.remove(waiter)
         problem = DeadlineExceeded("The deadline passed in the queue; allow more time or try again later.", reason="queue")
         self._fail(waiter, problem, "expired")
+
+    def _dead(self, waiter: Waiter, now: float) -> bool:
+        """Drop a waiter whose time is up or whose caller has been cancelled but has not run since."""
+        if waiter.deadline <= now:
+            self._expire(waiter)
+        elif waiter.call is not None and waiter.call.future.done():
+            self._abandon(waiter)
+        else:
+            return False
+        return True
 
     # -- from the queue to the executor ----------------------------------------------------------------------------
 
@@ -246,60 +184,14 @@ class Batcher:
             if not self._executor.available:
                 self._clear(_unavailable)
             while len(self._running) < self._executor.slots:
-                batch = self._form()
+                batch = self._former.form(self._clock.time(), self._large_running)
                 if batch is None:
                     break
                 self._launch(batch)
         finally:
             self._pumping = False
-        self._settle()
 
-    def _form(self) -> _Batch | None:
-        """Take the next batch: whoever is most urgent leads, and others of the same key ride along."""
-        now, limits = self._clock.time(), self._limits
-        leader = self._lead(now)
-        if leader is None:
-            return None
-        count, pixels = self._queue.waiting(leader.key)
-        slots = self._executor.slots if self._executor.share else 1
-        most, even = ceil(count / slots), ceil(pixels / slots)
-        self._queue.take(leader)
-        batch = _Batch(leader.key, leader.large, [leader], "pixels" if leader.large else "idle", leader.cost)
-        scratch = leader.scratch
-        while not leader.large and len(batch.waiters) < limits.batch_count:
-            rider = self._queue.rider(leader.key)
-            if rider is None or len(batch.waiters) >= most or batch.pixels >= even:
-                break  # the rest is for the other slots
-            if rider.deadline <= now:
-                self._expire(rider)
-                continue
-            if batch.pixels + rider.cost > self._target:
-                batch.reason = "pixels"
-                break
-            if scratch + rider.scratch > limits.batch_scratch:
-                batch.reason = "scratch"
-                break
-            self._queue.take(rider)
-            batch.waiters.append(rider)
-            batch.pixels += rider.cost
-            scratch += rider.scratch
-        if len(batch.waiters) >= limits.batch_count:
-            batch.reason = "full"
-        elif batch.reason == "idle" and (self._draining or leader.key in self._overdue):
-            batch.reason = "drain" if self._draining else "deadline"
-        self._overdue.discard(leader.key)
-        return batch
-
-    def _lead(self, now: float) -> _Waiter | None:
-        """The ticket that goes next. While ordinary jobs arrive, large ones leave one slot to them."""
-        alone = now - self._last_ordinary > _SHY_S
-        slots = self._executor.slots
-        large = self._large_running < (slots if alone else max(1, slots - 1))
-        while (leader := self._queue.lead(large=large)) is not None and leader.deadline <= now:
-            self._expire(leader)
-        return leader
-
-    def _launch(self, batch: _Batch) -> None:
+    def _launch(self, batch: Batch) -> None:
         jobs = [waiter.call.job for waiter in batch.waiters if waiter is not None and waiter.call is not None]
         batch.formed = self._progress = self._clock.time()
         launches = len(jobs) if self._executor.share else 1
@@ -313,7 +205,7 @@ class Batcher:
         except Exception as error:
             self._finished(batch, error)
 
-    def _deliver(self, batch: _Batch, index: int, outcome: object, timing: Timing) -> None:
+    def _deliver(self, batch: Batch, index: int, outcome: object, timing: Timing) -> None:
         """One job's result is there."""
         waiter = batch.waiters[index]
         if waiter is None:
@@ -325,7 +217,7 @@ class Batcher:
                 self._pump()
             return
         batch.launches[timing] = batch.launches.get(timing, 0) + waiter.cost
-        call, waiter.call = waiter.call, None
+        call = self._close(waiter)
         if call is None:
             return
         form_s = timing.launched - batch.formed
@@ -337,7 +229,7 @@ class Batcher:
         if call.predicted is not None:
             self._observer.predicted(call.predicted, timing.ended - call.submitted)
 
-    def _finished(self, batch: _Batch, error: Exception | None) -> None:
+    def _finished(self, batch: Batch, error: Exception | None) -> None:
         """A slot is free again."""
         if batch not in self._running:
             return
@@ -351,9 +243,20 @@ class Batcher:
         for timing, pixels in batch.launches.items():
             self._admission.model.observe(key, pixels, timing.ended - timing.began)
         self._pump()
+        if not self._running and not self._queue.count:
+            self._queue.settle()
 
-    def _fail(self, waiter: _Waiter, problem: Exception, kind: Loss) -> None:
+    def _close(self, waiter: Waiter) -> Call | None:
+        """The call, for the one who answers it; None when it was answered or abandoned before."""
         call, waiter.call = waiter.call, None
+        if call is not None:
+            self._unanswered -= 1
+            if not self._unanswered and self._drained is not None and not self._drained.done():
+                self._drained.set_result(True)
+        return call
+
+    def _fail(self, waiter: Waiter, problem: Exception, kind: Loss) -> None:
+        call = self._close(waiter)
         if call is None:
             return
         if not call.future.done():
@@ -377,14 +280,6 @@ class Batcher:
                     self._fail(waiter, _draining(), "failed")
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(False)
-
-    def _settle(self) -> None:
-        """Where nothing waits or runs: forget who used how much, and end a drain."""
-        if self._queue.count or self._running:
-            return
-        self._queue.settle()
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(True)
 
 
 def _draining() -> Draining:

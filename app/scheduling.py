@@ -175,12 +175,12 @@ class Order(Generic[T]):
 class FairQueue(Generic[T]):
     """All waiting tickets. Ordinary ones may share a batch with others of their key; large ones always go alone."""
 
-    def __init__(self, slack: float) -> None:
+    def __init__(self, slack: float = 0.0) -> None:
+        self.slack = slack
         self.count = 0
         self.pixels = 0
         self.seconds = 0.0
         self.weight = 0.0  # of the clients that have something waiting
-        self._slack = slack
         self._virtual = 0.0  # the floor when work was last dispatched: where newcomers start
         self._newest = 0.0  # the largest tag
         self._accounts: dict[str, Account] = {}
@@ -272,14 +272,14 @@ class FairQueue(Generic[T]):
         if not floors:
             return None
         self._virtual = max(self._virtual, min(floors))
-        heads = [ticket for ticket in (order.head(min(floors) + self._slack) for order in orders) if ticket is not None]
+        heads = [ticket for ticket in (order.head(min(floors) + self.slack) for order in orders) if ticket is not None]
         return min(heads, key=lambda ticket: (ticket.due, ticket.number))
 
     def rider(self, key: Hashable) -> T | None:
         """The ticket of that key that goes along next."""
         lane = self._lanes.get(key)
         floor = lane.floor() if lane is not None else None
-        return lane.head(floor + self._slack) if lane is not None and floor is not None else None
+        return lane.head(floor + self.slack) if lane is not None and floor is not None else None
 
     def waiting(self, key: Hashable) -> tuple[int, int]:
         """Ordinary tickets of that key, and their pixels."""
