@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cuda_ops.backend import Deliver
 from cuda_ops.batch import ALIGNMENT, CpuImage, aligned, scalar_rows
 from cuda_ops.chain import PICTURES, Chain, Item, Step, check_chain
-from cuda_ops.operator import ArraySpec, Operator, Result
+from cuda_ops.operator import ArraySpec, Layout, Operator, Result
 
 KEEP_BYTES = 64 << 20  # an arena above this is given back once images are small again
 
@@ -34,7 +34,7 @@ class Arena:
 
     def take(self, spec: ArraySpec) -> NDArray[Any]:
         """An array of that shape and dtype, uninitialised unless it asks for zeros."""
-        size = spec.size * np.dtype(spec.dtype).itemsize
+        size = spec.bytes
         array = self._buffer[self._used : self._used + size].view(spec.dtype).reshape(spec.shape)
         self._used += aligned(size)
         if spec.zero:
@@ -66,7 +66,7 @@ class CpuBackend:
     def scratch_bytes(self, item: Item) -> int:
         """The largest step's arrays, and the picture handed on."""
         height, width = item.pixels.shape[:2]
-        needs = [_bytes(step, height, width) for step in item.chain]
+        needs = [_bytes(step.operator.layout(height, width, step.params)) for step in item.chain]
         return max(needs) + (max(needs) if len(needs) > 1 else 0)
 
     def warm_up(self, operators: Iterable[Operator]) -> None:
@@ -103,16 +103,16 @@ class CpuBackend:
     def _arrays(self, step: Step, height: int, width: int, side: int) -> tuple[dict[str, NDArray[Any]], Mapping[str, ArraySpec]]:
         """The arrays of one step: packed and unkept ones from the arena of that side (the other side holds the picture that feeds it)."""
         layout = step.operator.layout(height, width, step.params)
-        arenas = self._arenas()
-        arenas[side].reset(_bytes(step, height, width))
+        arena = self._arenas()[side]
+        arena.reset(_bytes(layout))
         arrays: dict[str, NDArray[Any]] = {}
         for name, spec in layout.outputs.items():
             if spec.bits or not step.keep:
-                arrays[name] = arenas[side].take(spec)
+                arrays[name] = arena.take(spec)
             else:
                 arrays[name] = np.zeros(spec.shape, spec.dtype) if spec.zero else np.empty(spec.shape, spec.dtype)
-        for name, spec in layout.scratch.items():
-            arrays[name] = arenas[side].take(spec)
+        for name, spec in {**layout.scratch, **layout.cpu}.items():
+            arrays[name] = arena.take(spec)
         return arrays, layout.outputs
 
     def _arenas(self) -> tuple[Arena, Arena]:
@@ -125,7 +125,5 @@ class CpuBackend:
 WARM_PIXELS = 1 << 20  # larger samples test limits, not code paths
 
 
-def _bytes(step: Step, height: int, width: int) -> int:
-    layout = step.operator.layout(height, width, step.params)
-    specs = [*layout.outputs.values(), *layout.scratch.values()]
-    return sum(aligned(spec.size * np.dtype(spec.dtype).itemsize) for spec in specs)
+def _bytes(layout: Layout) -> int:
+    return sum(aligned(spec.bytes) for specs in (layout.outputs, layout.scratch) for spec in specs.values())

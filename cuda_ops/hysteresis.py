@@ -2,7 +2,7 @@
 
 CPU: a stack, seeded with the strong pixels. CUDA: union-find. Each tile is resolved in shared memory, tiles are merged along their borders,
 roots with a strong member are marked, and every pixel asks its root: a fixed number of launches and no host synchronisation.
-State of a pixel: 0 nothing, WEAK candidate, STRONG candidate.
+State of a pixel: 0 nothing, WEAK candidate, STRONG candidate; MARKED, on CUDA, a root with a strong member.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cuda_ops.device import find_image
 from cuda_ops.jit import device, host, kernel
 from cuda_ops.operator import KernelSpec
 
-WEAK, STRONG = 1, 2
+WEAK, STRONG, MARKED = 1, 2, 3
 
 TILE_WIDTH, TILE_HEIGHT, THREADS = 32, 16, 256
 TILE_PIXELS = TILE_WIDTH * TILE_HEIGHT
@@ -23,11 +23,34 @@ BORDER_THREADS = TILE_WIDTH + TILE_HEIGHT  # one thread a pixel of the tile's to
 FLAT_THREADS, FLAT_PIXELS = 256, 4096
 
 
+GUARD = 8  # bytes before each row of the CPU twin's states, so that rows are whole 64-bit words
+STRONG_BYTES = np.uint64(0x0202020202020202)
+
+
+def state_stride(width: int) -> int:
+    """Bytes of a row of states: the guard, then the pixels, filled up to whole words (the next row's guard ends the last one)."""
+    return GUARD + -(-width // 8) * 8
+
+
+@host
+def push_strong(state, row, stack, depth):
+    """Put a row's strong pixels on the stack, as flat indices into `state`; eight pixels are looked at together. Returns the depth."""
+    stride = state.shape[1]
+    words = state[row].view(np.uint64)
+    for i in range(1, words.shape[0]):
+        if words[i] & STRONG_BYTES:
+            for x in range(8 * i, 8 * i + 8):
+                if state[row, x] == STRONG:
+                    stack[depth] = row * stride + x
+                    depth += 1
+    return depth
+
+
 @host
 def flood(state, stack, depth, mask):
-    """Grow from the `depth` strong pixels on `stack` (flat indices into `state`, uint8 [h + 2, w + 2] with a ring of zeros); write the mask."""
+    """Grow from the `depth` strong pixels on `stack`, then write the mask. `state` is uint8 [h + 2, state_stride(w)], zero around the pixels."""
     height, width = mask.shape
-    stride = width + 2
+    stride = state.shape[1]
     flat = state.ravel()
     while depth > 0:
         depth -= 1
@@ -40,9 +63,9 @@ def flood(state, stack, depth, mask):
                     stack[depth] = neighbour
                     depth += 1
     for y in range(height):
-        line, out = state[y + 1, 1 : width + 1], mask[y]
+        line, out = state[y + 1, GUARD : GUARD + width], mask[y]
         for x in range(width):
-            out[x] = np.uint8(255) if line[x] == STRONG else np.uint8(0)
+            out[x] = np.uint8(0) - np.uint8(line[x] >> 1)
 
 
 @device
@@ -120,8 +143,8 @@ def merge_tiles(starts, table, state, labels, state_column, label_column):
 
 
 @kernel
-def mark_roots(starts, table, state, labels, strong, state_column, label_column, strong_column):
-    """Flatten every candidate's label, and mark the roots that have a strong member."""
+def mark_roots(starts, table, state, labels, state_column, label_column):
+    """Mark the roots that have a strong member. A strong root may be marked before its own turn: its mark is all it would leave."""
     block = cuda.blockIdx.x
     owner = find_image(starts, block)
     area = table[owner, HEIGHT] * table[owner, WIDTH]
@@ -129,11 +152,11 @@ def mark_roots(starts, table, state, labels, strong, state_column, label_column,
     first = (block - starts[owner]) * FLAT_PIXELS
     for i in range(first + cuda.threadIdx.x, min(first + FLAT_PIXELS, area), FLAT_THREADS):
         if state[pixels + i] == STRONG:
-            strong[table[owner, strong_column] + root(labels, base, i)] = 1
+            state[pixels + root(labels, base, i)] = MARKED
 
 
 @kernel
-def keep_marked(starts, table, state, labels, strong, mask, state_column, label_column, strong_column, mask_column):
+def keep_marked(starts, table, state, labels, mask, state_column, label_column, mask_column):
     """The mask: candidates whose root is marked."""
     block = cuda.blockIdx.x
     owner = find_image(starts, block)
@@ -142,7 +165,7 @@ def keep_marked(starts, table, state, labels, strong, mask, state_column, label_
     first = (block - starts[owner]) * FLAT_PIXELS
     for i in range(first + cuda.threadIdx.x, min(first + FLAT_PIXELS, area), FLAT_THREADS):
         value = 0
-        if state[pixels + i] != 0 and strong[table[owner, strong_column] + root(labels, base, i)] != 0:
+        if state[pixels + i] != 0 and state[pixels + root(labels, base, i)] == MARKED:
             value = 255
         mask[table[owner, mask_column] + i] = value
 
@@ -162,10 +185,10 @@ def kernel_specs() -> list[KernelSpec]:
     tables = ("i8[::1]", "i8[:, ::1]")
     return [
         KernelSpec(merge_tiles, (*tables, "u1[::1]", "i4[::1]", "i4", "i4"), BORDER_THREADS),
-        KernelSpec(mark_roots, (*tables, "u1[::1]", "i4[::1]", "u1[::1]", "i4", "i4", "i4"), FLAT_THREADS, moved=1.0, least=1.0),
+        KernelSpec(mark_roots, (*tables, "u1[::1]", "i4[::1]", "i4", "i4"), FLAT_THREADS, moved=1.0, least=1.0),
         KernelSpec(
             keep_marked,
-            (*tables, "u1[::1]", "i4[::1]", "u1[::1]", "u1[::1]", "i4", "i4", "i4", "i4"),
+            (*tables, "u1[::1]", "i4[::1]", "u1[::1]", "i4", "i4", "i4"),
             FLAT_THREADS,
             moved=2.0,
             least=2.0,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PixelClass = Literal["grey", "rgb"]
 Kind = Literal["image", "mask", "histogram", "keypoints", "descriptor", "scalar"]
 Size = tuple[int, int]
+
+ITEM_BYTES = {name: np.dtype(name).itemsize for name in ("uint8", "int16", "uint16", "int32", "uint32", "int64", "float32", "float64")}
 
 FAMILIES = ("edges", "histograms", "features")
 
@@ -51,15 +54,24 @@ class ArraySpec:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The arrays of one image: `outputs` leave the backend, `scratch` does not. Their order gives the table columns of the CUDA twin."""
+    """The arrays of one image: `outputs` leave the backend, `scratch` does not; `cpu` is scratch that only the CPU twin gets.
+
+    The order of outputs and scratch gives the table columns of the CUDA twin.
+    """
 
     outputs: Mapping[str, ArraySpec]
     scratch: Mapping[str, ArraySpec] = field(default_factory=dict)
+    cpu: Mapping[str, ArraySpec] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,12 @@ def filter_columns(source, y, rows_smooth, rows_outer, smooth, outer, border):
     lane = rows_smooth.dtype.type
     height, width = source.shape
     radius = len(smooth) // 2
-    rows_smooth[:] = 0
-    rows_outer[:] = 0
-    for k in range(len(smooth)):
+    row = source[border_index(y - radius, height, border)]
+    for x in range(width):
+        value = lane(row[x])
+        rows_smooth[radius + x] = lane(lane(smooth[0]) * value)
+        rows_outer[radius + x] = lane(lane(outer[0]) * value)
+    for k in range(1, len(smooth)):
         row = source[border_index(y - radius + k, height, border)]
         a, b = lane(smooth[k]), lane(outer[k])
         for x in range(width):

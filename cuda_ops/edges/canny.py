@@ -27,14 +27,14 @@ from cuda_ops import hysteresis
 from cuda_ops.batch import FIRST, HEIGHT, OFFSET, STRIDE, WIDTH, CpuImage, CudaBatch
 from cuda_ops.device import REPLICATE, find_image, replicate
 from cuda_ops.edges.sobel import TAPS
-from cuda_ops.hysteresis import STRONG, THREADS, TILE_HEIGHT, TILE_PIXELS, TILE_WIDTH, WEAK
+from cuda_ops.hysteresis import GUARD, STRONG, THREADS, TILE_HEIGHT, TILE_PIXELS, TILE_WIDTH, WEAK
 from cuda_ops.jit import device, host, kernel
 from cuda_ops.operator import ArraySpec, ErrorSample, KernelSpec, Layout, Operator, Params, Result, Sample, register
 from cuda_ops.patterns import filter_columns
 from cuda_ops.samples import every_image
 
 TAN_22 = 13573  # tan(22.5 degrees) in Q15
-MASK, STATE, LABELS, STRONG_ROOTS = range(FIRST, FIRST + 4)
+MASK, STATE, LABELS = range(FIRST, FIRST + 3)
 
 
 class CannyParams(Params):
@@ -57,16 +57,15 @@ def scalars(params: CannyParams, _height: int, _width: int) -> tuple[Sequence[in
 
 
 def layout(height: int, width: int, params: CannyParams) -> Layout:
-    """Mask; then a state per pixel (CPU: with a ring of zeros), labels or stack, marked roots, and the CPU twin's lines."""
+    """Mask; then a state per pixel (CPU: with a ring of zeros, see `hysteresis`), labels or stack, and the CPU twin's lines."""
     taps = params.aperture
     line = ArraySpec((width + taps - 1,), "int32" if taps == 7 else "int16")
-    index = "int32" if (height + 2) * (width + 2) < 2**31 else "int64"
+    index = "int32" if (height + 2) * hysteresis.state_stride(width) < 2**31 else "int64"
     return Layout(
         {"mask": ArraySpec((height, width), "uint8", bits=True)},
         {
-            "state": ArraySpec((height + 2, width + 2), "uint8"),
+            "state": ArraySpec((height + 2, hysteresis.state_stride(width)), "uint8"),
             "labels": ArraySpec((height * width,), index),
-            "strong": ArraySpec((height * width,), "uint8", zero=True),
             "rows_smooth": line,
             "rows_outer": line,
             "gradients": ArraySpec((4, width), "int16"),
@@ -113,20 +112,24 @@ def _gradient_row(source, y, lines, taps, dx, dy, magnitude, l2):
 
 @host
 def _suppress_row(dx, dy, above, here, below, low, high, state):
-    """Non-maximum suppression of one row without branches: all three comparisons are made, the sector selects."""
-    for x in range(dx.shape[0]):
-        a, b = np.int32(abs(np.int32(dx[x]))), np.int32(abs(np.int32(dy[x])))
-        m = here[x + 1]
+    """Non-maximum suppression of one row in 32-bit lanes: every comparison is made, bits select; a branch would cost more than it saves."""
+    width = dx.shape[0]
+    left, centre, right = here[0:width], here[1 : width + 1], here[2 : width + 2]
+    above_left, above_centre, above_right = above[0:width], above[1 : width + 1], above[2 : width + 2]
+    below_left, below_centre, below_right = below[0:width], below[1 : width + 1], below[2 : width + 2]
+    for x in range(width):
+        a, b, m = np.int32(dx[x]), np.int32(dy[x]), centre[x]
+        opposite = np.int32(np.int32(a ^ b) >> 31)
+        a, b = np.int32(abs(a)), np.int32(abs(b))
         y, t = np.int32(b << 15), np.int32(a * np.int32(TAN_22))
-        opposite = (np.int32(dx[x]) ^ np.int32(dy[x])) < 0
-        first = above[x + 2] if opposite else above[x]
-        second = below[x] if opposite else below[x + 2]
-        horizontal = (m > here[x]) & (m >= here[x + 2])
-        vertical = (m > above[x + 1]) & (m >= below[x + 1])
-        diagonal = (m > first) & (m > second)
-        keep = horizontal if y < t else (vertical if y > np.int32(t + np.int32(a << 16)) else diagonal)
-        level = np.uint8(STRONG) if m > high else np.uint8(WEAK)
-        state[x] = level if keep & (m > low) else np.uint8(0)
+        first = np.int32((above_right[x] & opposite) | (above_left[x] & ~opposite))
+        second = np.int32((below_left[x] & opposite) | (below_right[x] & ~opposite))
+        along_x = np.uint8(m > left[x]) & np.uint8(m >= right[x])
+        along_y = np.uint8(m > above_centre[x]) & np.uint8(m >= below_centre[x])
+        across = np.uint8(m > first) & np.uint8(m > second)
+        flat, steep = np.uint8(y < t), np.uint8(y > np.int32(t + np.int32(a << 16)))
+        keep = np.uint8((flat & along_x) | (steep & along_y) | ((np.uint8(1) ^ flat ^ steep) & across)) & np.uint8(m > low)
+        state[x] = np.uint8(keep + np.uint8(keep & np.uint8(m > high)))
 
 
 @host
@@ -136,6 +139,8 @@ def canny(source, state, lines, taps, gradients, magnitudes, low, high, l2, stac
     low, high = np.int32(low), np.int32(high)
     state[0, :] = 0
     state[height + 1, :] = 0
+    state[:, :GUARD] = 0
+    state[:, GUARD + width :] = 0
     depth = 0
     for y in range(height + 1):
         if y < height:
@@ -144,14 +149,9 @@ def canny(source, state, lines, taps, gradients, magnitudes, low, high, l2, stac
             magnitudes[y % 3, :] = 0
         if y > 0:
             row = y - 1
-            line = state[row + 1]
-            line[0], line[width + 1] = 0, 0
             dx, dy = gradients[2 * (row & 1)], gradients[2 * (row & 1) + 1]
-            _suppress_row(dx, dy, magnitudes[(row + 2) % 3], magnitudes[row % 3], magnitudes[y % 3], low, high, line[1 : width + 1])
-            for x in range(1, width + 1):
-                if line[x] == STRONG:
-                    stack[depth] = (row + 1) * (width + 2) + x
-                    depth += 1
+            _suppress_row(dx, dy, magnitudes[(row + 2) % 3], magnitudes[row % 3], magnitudes[y % 3], low, high, state[row + 1, GUARD : GUARD + width])
+            depth = hysteresis.push_strong(state, row + 1, stack, depth)
     return depth
 
 
@@ -258,13 +258,12 @@ def suppress_tiles(aperture: int) -> Any:
 def cuda(batch: CudaBatch) -> None:
     """CUDA twin: suppression with tile labels, merging, marking, mask; four launches."""
     arrays = batch.arrays
-    state, labels, strong = arrays["state"], arrays["labels"], arrays["strong"]
+    state, labels = arrays["state"], arrays["labels"]
     suppress = suppress_tiles(batch.params.aperture)
     batch.launch(suppress, "tile", THREADS, batch.ints, batch.source, state, labels, batch.params.l2_gradient)
     batch.launch(hysteresis.merge_tiles, "tile", hysteresis.BORDER_THREADS, state, labels, STATE, LABELS)
-    batch.launch(hysteresis.mark_roots, "flat", hysteresis.FLAT_THREADS, state, labels, strong, STATE, LABELS, STRONG_ROOTS)
-    columns = STATE, LABELS, STRONG_ROOTS, MASK
-    batch.launch(hysteresis.keep_marked, "flat", hysteresis.FLAT_THREADS, state, labels, strong, arrays["mask"], *columns)
+    batch.launch(hysteresis.mark_roots, "flat", hysteresis.FLAT_THREADS, state, labels, STATE, LABELS)
+    batch.launch(hysteresis.keep_marked, "flat", hysteresis.FLAT_THREADS, state, labels, arrays["mask"], STATE, LABELS, MASK)
 
 
 def finish(arrays: Mapping[str, NDArray[Any]], _params: CannyParams, height: int, width: int) -> Result:

@@ -1,0 +1,127 @@
+"""Counting grey levels, the first step of every histogram operator, on both twins.
+
+CPU: pixels are counted two at a time in a table of 65,536 pairs, whose rows and columns then sum to the levels; half as many increments as
+one a pixel, and neighbours that are equal seldom wait for each other's store. CUDA: each block counts its stretch of pixels in shared
+memory, in several interleaved copies and with runs of equal pixels as one addition, so that flat areas do not queue on one counter.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import cuda, int32, uint32
+from numpy.typing import NDArray
+
+from cuda_ops.batch import FIRST, HEIGHT, OFFSET, WIDTH, CudaBatch
+from cuda_ops.device import find_image
+from cuda_ops.jit import host, kernel
+from cuda_ops.operator import ArraySpec, KernelSpec
+
+LEVELS = 256
+PAIRS = LEVELS * LEVELS
+PAIRS_FROM = 1 << 16  # pixels from which summing up the table of pairs costs less than it saves
+
+THREADS = 256
+WORDS = 16  # 32-bit words, so 64 pixels, a thread
+STRETCH = 4 * WORDS * THREADS  # pixels a block
+
+COUNTS_SPEC = ArraySpec((LEVELS,), "int32", zero=True)
+PAIRS_SPEC = ArraySpec((PAIRS,), "int32")
+
+
+def flat(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """All bytes of a contiguous image in a row, at an address that 64-bit loads like (a copy in the rare case that it is not)."""
+    line = image.reshape(-1)
+    return line if line.ctypes.data % 8 == 0 else line.copy()
+
+
+@host
+def count_levels(pixels, pairs, counts):
+    """Add the levels of uint8 [n] to counts int32 [256]; `pairs` int32 [65536] is scratch."""
+    one, byte, pair = np.int32(1), np.uint64(255), np.uint64(65535)
+    words = pixels[: pixels.size // 8 * 8].view(np.uint64)
+    if pixels.size < PAIRS_FROM:
+        for word in words:
+            for shift in range(0, 64, 8):
+                counts[(word >> np.uint64(shift)) & byte] += one
+    else:
+        pairs[:] = 0
+        for word in words:
+            pairs[word & pair] += one
+            pairs[(word >> np.uint64(16)) & pair] += one
+            pairs[(word >> np.uint64(32)) & pair] += one
+            pairs[word >> np.uint64(48)] += one
+        for high in range(LEVELS):
+            row = pairs[high * LEVELS : (high + 1) * LEVELS]
+            total = np.int32(0)
+            for low in range(LEVELS):
+                total += row[low]
+                counts[low] += row[low]
+            counts[high] += total
+    for i in range(words.size * 8, pixels.size):
+        counts[pixels[i]] += one
+
+
+def stretches(height: int, width: int, _params: Any) -> int:
+    """CUDA blocks that count one grey image."""
+    return -(-height * width // STRETCH)
+
+
+@cache
+def count_kernel(channels: int = 1) -> Any:
+    """The CUDA twin for interleaved channels: adds the levels of each image to its counts int32 [channels, 256], in table column `column`.
+
+    `words` is the batch's source as uint32. Copy c of a counter lies next to copy c + 1, so that copies differ in their memory bank.
+    """
+    copies = 8 if channels == 1 else 4
+
+    def count(starts, table, words, counts, column):
+        levels = cuda.shared.array(channels * LEVELS * copies, int32)
+        block = cuda.blockIdx.x
+        owner = find_image(starts, block)
+        first = (block - starts[owner]) * STRETCH
+        size = int32(min(table[owner, HEIGHT] * table[owner, WIDTH] * channels - first, STRETCH))
+        base = (table[owner, OFFSET] + first) >> 2
+        phase = int32(first % channels)
+        thread = int32(cuda.threadIdx.x)
+        copy = thread & (copies - 1)
+        for i in range(thread, channels * LEVELS * copies, THREADS):
+            levels[i] = 0
+        cuda.syncthreads()
+        last, run = int32(0), int32(0)
+        for i in range(thread, (size + 3) >> 2, THREADS):
+            word = words[base + i]
+            for k in range(4):
+                if 4 * i + k < size:
+                    level = int32((word >> uint32(8 * k)) & uint32(255))
+                    if channels > 1:
+                        level += LEVELS * ((phase + 4 * i + k) % channels)
+                    if level == last:
+                        run += 1
+                    else:
+                        cuda.atomic.add(levels, last * copies + copy, run)
+                        last, run = level, int32(1)
+        cuda.atomic.add(levels, last * copies + copy, run)
+        cuda.syncthreads()
+        for level in range(thread, channels * LEVELS, THREADS):
+            total = int32(0)
+            for k in range(copies):
+                total += levels[level * copies + ((k + (level >> 2)) & (copies - 1))]
+            if total:
+                cuda.atomic.add(counts, table[owner, column] + level, total)
+
+    count.__name__ = count.__qualname__ = f"count_{channels}"
+    return kernel(count)
+
+
+def count_cuda(batch: CudaBatch, name: str, channels: int = 1) -> None:
+    """Launch the CUDA twin over the `stretch` grid, into the batch's zeroed array `name`."""
+    column = FIRST + list(batch.arrays).index(name)
+    batch.launch(count_kernel(channels), "stretch", THREADS, batch.source.view(np.uint32), batch.arrays[name], column)
+
+
+def count_spec(channels: int = 1) -> KernelSpec:
+    """The compile check's view of the count."""
+    return KernelSpec(count_kernel(channels), ("i8[::1]", "i8[:, ::1]", "u4[::1]", "i4[::1]", "i4"), THREADS, channels, channels)
