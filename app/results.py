@@ -41,9 +41,12 @@ def forms(chain: Chain) -> tuple[str, ...]:
     return ("json", "npy") if kind in ("histogram", "descriptor") else ("json",)
 
 
-def choose(chain: Chain, options: Options, accept: str) -> str:
-    """The form to answer in. NotAcceptable lists what can be sent; run lengths of an image are an InvalidParameter."""
-    offered = forms(chain)
+def choose(chain: Chain, options: Options, accept: str, offered: tuple[str, ...] = ()) -> str:
+    """The form to answer in, of those `offered` (by default all that can hold the answer).
+
+    NotAcceptable lists what can be sent; run lengths of an image are an InvalidParameter.
+    """
+    offered = offered or forms(chain)
     if options.mask_encoding == "rle" and any(step.keep and step.operator.kind == "image" for step in chain):
         raise refusal("mask_encoding", "`mask_encoding` rle is for masks; this answer holds an image: use png or none.")
     form = negotiate(accept, offered) if options.output == "auto" else options.output
@@ -116,9 +119,9 @@ def dumps(body: Mapping[str, Any]) -> bytes:
     return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def bytes_to_encode(results: Sequence[Result], options: Options, form: str) -> int:
+def bytes_to_encode(results: Sequence[Result], form: str) -> int:
     """Bytes that compression will read: tells whether encoding may run on the event loop."""
-    if form == "npy" or (form == "json" and options.mask_encoding == "none"):
+    if form == "npy":
         return 0
     weight = 64 if form == "webp" else 1
     return weight * sum(array.nbytes for result in results for name, array in result.arrays.items() if name in PICTURES)

@@ -46,6 +46,7 @@ class Settings(BaseSettings):
     max_json_bytes: int = _limit(28 * MIB, "bytes", 1024, 1536 * MIB, "Largest JSON body.")
     max_pixels: int = _limit(40_000_000, "pixels", 1, 1 << 31, "Most pixels of one image.")
     max_side: int = _limit(16_384, "pixels", 1, 1 << 20, "Longest side of one image.")
+    max_frames: int = _limit(1000, "frames", 1, 1_000_000, "Most frames of one image; only the first is used.")
     max_images: int = _limit(16, "images", 1, 1024, "Most images of one batch request.")
     max_batch_pixels: int = _limit(80_000_000, "pixels", 1, 1 << 34, "Most pixels of one batch request, in all.")
     max_steps: int = _limit(8, "steps", 1, 64, "Most steps of one pipeline.")

@@ -11,13 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.jobs import Completed, Observer, Reason
+from app.jobs import Completed, Loss, Observer, Reason
 
 PHASES = ("receive", "decode", "queue", "form", "h2d", "kernel", "d2h", "encode", "send")
 FAST_BUCKETS = (
@@ -81,7 +81,7 @@ class Metrics:
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             return generate_latest(self.registry)
         merged = CollectorRegistry()
-        MultiProcessCollector(merged)
+        MultiProcessCollector(merged)  # type: ignore[no-untyped-call]
         return generate_latest(merged)
 
 
@@ -107,7 +107,7 @@ class BatchObserver(Observer):
         self._metrics.phase("queue", done.queue_s)
         self._metrics.phase("form", done.form_s)
 
-    def dropped(self, kind: Literal["refused", "expired", "cancelled", "failed"], reason: str) -> None:
+    def dropped(self, kind: Loss, reason: str) -> None:
         """See `Observer`."""
         self._metrics.dropped.labels(kind, reason).inc()
 
