@@ -148,14 +148,18 @@ class Batcher:
         self._close(waiter)
         self._observer.dropped("cancelled", "queued" if waiter.queued else "running")
         if waiter.queued:
-            self._queue.remove(waiter)
+            self._remove(waiter)
+
+    def _remove(self, waiter: Waiter) -> None:
+        self._queue.remove(waiter)
+        self._observer.depth(self._queue.count, self._queue.pixels)
 
     def _expire_due(self, waiters: list[Waiter]) -> None:
         for waiter in waiters:
             self._expire(waiter)
 
     def _expire(self, waiter: Waiter) -> None:
-        self._queue.remove(waiter)
+        self._remove(waiter)
         problem = DeadlineExceeded("The deadline passed in the queue; allow more time or try again later.", reason="queue")
         self._fail(waiter, problem, "expired")
 
@@ -268,18 +272,18 @@ class Batcher:
     def _clear(self, problem: Callable[[], Problem]) -> None:
         """Fail everything that waits."""
         for waiter in list(self._queue):
-            self._queue.remove(waiter)
+            self._remove(waiter)
             self._fail(waiter, problem(), "failed")
 
     def _give_up(self) -> None:
         """The drain limit has passed: nobody is left without an answer."""
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(False)
         self._clear(_draining)
         for batch in self._running:
             for waiter in batch.waiters:
                 if waiter is not None:
                     self._fail(waiter, _draining(), "failed")
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(False)
 
 
 def _draining() -> Draining:
