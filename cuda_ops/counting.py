@@ -23,7 +23,7 @@ LEVELS = 256
 PAIRS = LEVELS * LEVELS
 PAIRS_FROM = 1 << 16  # pixels from which summing up the table of pairs costs less than it saves
 
-THREADS = 256
+THREADS = 128
 WORDS = 16  # 32-bit words, so 64 pixels, a thread
 STRETCH = 4 * WORDS * THREADS  # pixels a block
 
@@ -76,9 +76,10 @@ def count_kernel(channels: int = 1) -> Any:
     `words` is the batch's source as uint32. Copy c of a counter lies next to copy c + 1, so that copies differ in their memory bank.
     """
     copies = 8 if channels == 1 else 4
+    counters = channels * LEVELS * copies
 
     def count(starts, table, words, counts, column):
-        levels = cuda.shared.array(channels * LEVELS * copies, int32)
+        levels = cuda.shared.array(counters, int32)
         block = cuda.blockIdx.x
         owner = find_image(starts, block)
         first = (block - starts[owner]) * STRETCH
@@ -87,7 +88,7 @@ def count_kernel(channels: int = 1) -> Any:
         phase = int32(first % channels)
         thread = int32(cuda.threadIdx.x)
         copy = thread & (copies - 1)
-        for i in range(thread, channels * LEVELS * copies, THREADS):
+        for i in range(thread, counters, THREADS):
             levels[i] = 0
         cuda.syncthreads()
         last, run = int32(0), int32(0)

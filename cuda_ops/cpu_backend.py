@@ -126,4 +126,4 @@ WARM_PIXELS = 1 << 20  # larger samples test limits, not code paths
 
 
 def _bytes(layout: Layout) -> int:
-    return sum(aligned(spec.bytes) for specs in (layout.outputs, layout.scratch) for spec in specs.values())
+    return sum(aligned(spec.bytes) for specs in (layout.outputs, layout.scratch, layout.cpu) for spec in specs.values())

@@ -37,6 +37,8 @@ from cuda_ops.patterns import picture
 from cuda_ops.samples import constant, every_image, noise
 
 IMAGE, COUNTS, LEVEL_TABLE = range(FIRST, FIRST + 3)
+SCAN_THREADS = 64
+SPAN = LEVELS // SCAN_THREADS
 
 
 class EqualizeParams(Params):
@@ -113,29 +115,38 @@ def cpu(image: CpuImage) -> None:
 
 @kernel
 def scan_levels(starts, table, counts, levels):
-    """One image a block, one level a thread: inclusive prefix sums in shared memory, then the new levels."""
-    sums = gpu.shared.array(LEVELS, int32)
+    """One image a block, `SPAN` levels a thread: inclusive prefix sums over the threads in shared memory, then the new levels."""
+    sums = gpu.shared.array(SCAN_THREADS, int32)
     first = gpu.shared.array(1, int32)
     owner = gpu.blockIdx.x
-    level = int32(gpu.threadIdx.x)
+    thread = int32(gpu.threadIdx.x)
     size = int32(table[owner, HEIGHT] * table[owner, WIDTH])
-    own = counts[table[owner, COUNTS] + level]
-    sums[level] = own
+    base = table[owner, COUNTS] + SPAN * thread
+    own = int32(0)
+    for k in range(SPAN):
+        own += counts[base + k]
+    sums[thread] = own
     gpu.syncthreads()
     step = 1
-    while step < LEVELS:
-        before = sums[level - step] if level >= step else int32(0)
+    while step < SCAN_THREADS:
+        before = sums[thread - step] if thread >= step else int32(0)
         gpu.syncthreads()
-        sums[level] += before
+        sums[thread] += before
         gpu.syncthreads()
         step <<= 1
-    if own > 0 and sums[level] == own:
-        first[0] = own
+    running = sums[thread] - own
+    if running == 0 and own > 0:
+        k = 0
+        while counts[base + k] == 0:
+            k += 1
+        first[0] = counts[base + k]
     gpu.syncthreads()
-    new = level
-    if first[0] != size:
-        new = equalized(max(sums[level] - first[0], 0), first[0], size)
-    levels[table[owner, LEVEL_TABLE] + level] = new
+    for k in range(SPAN):
+        running += counts[base + k]
+        new = SPAN * thread + k
+        if first[0] != size:
+            new = equalized(max(running - first[0], 0), first[0], size)
+        levels[table[owner, LEVEL_TABLE] + SPAN * thread + k] = new
 
 
 @kernel
@@ -147,7 +158,8 @@ def map_stretches(starts, table, words, levels, image):
     first = (block - starts[owner]) * STRETCH
     size = int32(min(table[owner, HEIGHT] * table[owner, WIDTH] - first, STRETCH))
     thread = int32(gpu.threadIdx.x)
-    lookup[thread] = levels[table[owner, LEVEL_TABLE] + thread]
+    for level in range(thread, LEVELS, THREADS):
+        lookup[level] = levels[table[owner, LEVEL_TABLE] + level]
     gpu.syncthreads()
     read, write = (table[owner, OFFSET] + first) >> 2, (table[owner, IMAGE] + first) >> 2
     for i in range(thread, (size + 3) >> 2, THREADS):
@@ -161,7 +173,7 @@ def cuda(batch: CudaBatch) -> None:
     """CUDA twin: counts, new levels, mapping; three launches."""
     arrays = batch.arrays
     count_cuda(batch, "counts")
-    batch.launch(scan_levels, "image", LEVELS, arrays["counts"], arrays["levels"])
+    batch.launch(scan_levels, "image", SCAN_THREADS, arrays["counts"], arrays["levels"])
     batch.launch(map_stretches, "stretch", THREADS, batch.source.view(np.uint32), arrays["levels"], arrays["image"].view(np.uint32))
 
 
@@ -169,7 +181,7 @@ def kernels() -> Sequence[KernelSpec]:
     """The three kernels."""
     return [
         count_spec(),
-        KernelSpec(scan_levels, ("i8[::1]", "i8[:, ::1]", "i4[::1]", "u1[::1]"), LEVELS),
+        KernelSpec(scan_levels, ("i8[::1]", "i8[:, ::1]", "i4[::1]", "u1[::1]"), SCAN_THREADS),
         KernelSpec(map_stretches, ("i8[::1]", "i8[:, ::1]", "u4[::1]", "u1[::1]", "u4[::1]"), THREADS, moved=2.0, least=2.0),
     ]
 
@@ -184,14 +196,14 @@ def reference(image: NDArray[np.uint8], _params: EqualizeParams) -> Result:
         for level in range(LEVELS):
             above = np.float32(counts[first + 1 : level + 1].sum())
             levels[level] = min(int(np.rint(above * scale)), 255)
-    return Result("image", *image.shape, {"image": levels.astype(np.uint8)[image]})
+    return Result("image", image.shape[0], image.shape[1], {"image": levels.astype(np.uint8)[image]})
 
 
 def oracle(image: NDArray[np.uint8], _params: EqualizeParams) -> Result:
     """cv2.equalizeHist."""
     import cv2
 
-    return Result("image", *image.shape, {"image": np.asarray(cv2.equalizeHist(image), dtype=np.uint8)})
+    return Result("image", image.shape[0], image.shape[1], {"image": np.asarray(cv2.equalizeHist(image), dtype=np.uint8)})
 
 
 def samples() -> Sequence[Sample]:
