@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 MEGAPIXEL = 1e6
-_FORGET = 0.98  # weight left to an observation after the next one: about the last 50 count
+_FORGET = 0.95  # weight left to an observation after the next one: about the last 20 count
 _TRUSTED = 5  # observations before a line is believed
 _CLIP = 3.0  # deviations beyond which an observation is pulled in
 _ANCHOR = 0.05  # weight of an imagined observation (0 pixels, 0 s): settles the slope while all images have one size

@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 _SPARE = 64  # dead entries that are always tolerated before a heap is rebuilt
+_MOST_IDLE = 1000  # clients with nothing waiting whose use is remembered
 
 
 @dataclass(slots=True, eq=False)
@@ -302,6 +303,9 @@ class FairQueue(Generic[T]):
         return key in self._held
 
     def _sweep(self) -> None:
-        """Forget the clients for which forgetting changes nothing."""
-        self._accounts = {name: account for name, account in self._accounts.items() if account.waiting or account.tag > self._virtual}
-        self._sweep_at = 2 * len(self._accounts) + 2 * _SPARE
+        """Forget clients that have nothing waiting: first those for which it changes nothing, then those least ahead."""
+        idle = [account for account in self._accounts.values() if not account.waiting and account.tag > self._virtual]
+        idle.sort(key=lambda account: account.tag)
+        kept = [account for account in self._accounts.values() if account.waiting] + idle[-_MOST_IDLE:]
+        self._accounts = {account.name: account for account in kept}
+        self._sweep_at = 2 * len(kept) + 2 * _SPARE
