@@ -1,0 +1,1 @@
+"""Load scenarios, the objectives they are judged by, and the verdict."""
