@@ -48,7 +48,7 @@ def push_strong(state, row, stack, depth):
 
 @host
 def flood(state, stack, depth, mask):
-    """Grow from the `depth` strong pixels on `stack`, then write the mask. `state` is uint8 [h + 2, state_stride(w)], zero around the pixels."""
+    """Grow from `depth` strong pixels on `stack`, then write the mask; `state` is uint8 [h + 2, state_stride(w)], zero at its edges."""
     height, width = mask.shape
     stride = state.shape[1]
     flat = state.ravel()

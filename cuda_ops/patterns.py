@@ -175,7 +175,7 @@ def separable_kernel(smooth: Taps, outer: Taps) -> Any:
                     b += i4(smooth[k]) * differed[row * span + column + k]
                 image[table[owner, FIRST] + y * width + x] = fold(a, b, mode)
 
-    pair.__name__ = pair.__qualname__ = f"separable_pair_{taps}"
+    pair.__name__ = pair.__qualname__ = f"separable_{'_'.join(map(str, smooth))}"
     return kernel(pair)
 
 

@@ -150,7 +150,9 @@ def canny(source, state, lines, taps, gradients, magnitudes, low, high, l2, stac
         if y > 0:
             row = y - 1
             dx, dy = gradients[2 * (row & 1)], gradients[2 * (row & 1) + 1]
-            _suppress_row(dx, dy, magnitudes[(row + 2) % 3], magnitudes[row % 3], magnitudes[y % 3], low, high, state[row + 1, GUARD : GUARD + width])
+            _suppress_row(
+                dx, dy, magnitudes[(row + 2) % 3], magnitudes[row % 3], magnitudes[y % 3], low, high, state[row + 1, GUARD : GUARD + width]
+            )
             depth = hysteresis.push_strong(state, row + 1, stack, depth)
     return depth
 
@@ -236,9 +238,10 @@ def suppress_tiles(aperture: int) -> Any:
             row, column = i // TILE_WIDTH, i % TILE_WIDTH
             centre = (row + 1) * span + column + 1
             level = 0
-            if top + row < height and left + column < width and magnitudes[centre] > ints[owner, 0]:
-                if sector_keeps(i4(gradients[centre, 0]), i4(gradients[centre, 1]), magnitudes, centre, span):
-                    level = STRONG if magnitudes[centre] > ints[owner, 1] else WEAK
+            inside = top + row < height and left + column < width
+            dx, dy = i4(gradients[centre, 0]), i4(gradients[centre, 1])
+            if inside and magnitudes[centre] > ints[owner, 0] and sector_keeps(dx, dy, magnitudes, centre, span):
+                level = STRONG if magnitudes[centre] > ints[owner, 1] else WEAK
             tile_state[i] = level
         gpu.syncthreads()
         # `smoothed` is free again: its first words hold the tile's labels.
@@ -315,12 +318,18 @@ def oracle(image: NDArray[np.uint8], params: CannyParams) -> Result:
     import cv2
 
     mask = cv2.Canny(image, params.low, params.high, apertureSize=params.aperture, L2gradient=params.l2_gradient)
-    return finish({"mask": np.packbits(mask, axis=1)}, params, *image.shape)
+    return finish({"mask": np.packbits(np.asarray(mask, dtype=np.uint8), axis=1)}, params, image.shape[0], image.shape[1])
 
 
 def samples() -> Sequence[Sample]:
     """Every image, every aperture and norm, with thresholds that are low, reversed, fractional and out of reach."""
-    thresholds = ({}, {"low": 10.7, "high": 30.2}, {"low": 300, "high": 50}, {"low": 0, "high": 0}, {"low": 40_000, "high": 90_000})
+    thresholds: tuple[dict[str, float], ...] = (
+        {},
+        {"low": 10.7, "high": 30.2},
+        {"low": 300, "high": 50},
+        {"low": 0, "high": 0},
+        {"low": 40_000, "high": 90_000},
+    )
     scale = {3: 1, 5: 8, 7: 100}
     variants: list[dict[str, Any]] = []
     for index, aperture in enumerate((3, 5, 7, 3, 5, 7, 3, 3)):
