@@ -139,7 +139,7 @@ class Engine:
         """One slot's thread: blocks until there is a batch, runs it, reports, and blocks again."""
         while (run := device.inbox.get()) is not None:
             began, lost = time.monotonic(), False
-            held: list[Outcome] = []  # posted together with the end of the run: one wake-up of the loop, not two
+            held: list[Outcome] = []
             try:
                 self._launch(device.backend, run, range(len(run.jobs)), began, held)
             except DeviceLost as error:
@@ -148,45 +148,55 @@ class Engine:
             except BaseException:
                 logger.exception("a compute thread failed outside of a launch")
             self._post(partial(self._end, run, held, time.monotonic() - began, lost))
-            del run, held  # blocking on the next batch must not keep the pixels of this one
+            del run, held  # waiting for the next batch must not keep the pixels of this one
 
     def _launch(self, backend: Backend, run: _Run, part: Sequence[int], launched: float, held: list[Outcome]) -> None:
-        """Run the jobs numbered in `part`; where the launch fails as a whole, run those left by halves."""
+        """Run the jobs numbered in `part`; where the launch fails as a whole, run those left by halves.
+
+        Outcomes are posted as soon as they are there, but the last ones are left in `held`, to be posted together with
+        the end of the run: one wake-up of the loop instead of two.
+        """
+        self._post_outcomes(run, held)
         began, left = time.monotonic(), set(part)
         together: list[tuple[int, Any]] = []
+        phases: dict[str, float] = {}
 
         def deliver(index: int, outcome: Any) -> None:
             nonlocal began
-            number = part[index]
-            left.discard(number)
+            left.discard(part[index])
             if not backend.share:
-                together.append((number, outcome))
+                together.append((part[index], outcome))
                 return
             ended = time.monotonic()
-            timing = Timing(launched, began, ended, {"kernel": ended - began})
+            held.append((part[index], outcome, Timing(launched, began, ended, {"kernel": ended - began})))
             began = ended
-            if held:
-                self._post(partial(self._answer, run, held.copy()))
-                held.clear()
-            held.append((number, outcome, timing))
+            if left:
+                self._post_outcomes(run, held)
 
+        failure: Exception | None = None
         try:
             phases = backend.run([run.jobs[number].payload for number in part], deliver)
-            timing = Timing(launched, began, time.monotonic(), phases)
-            held.extend((number, outcome, timing) for number, outcome in together)
         except DeviceLost:
             raise
         except Exception as error:
-            rest = sorted(left)
-            if len(rest) == 1:
-                logger.exception("a job failed alone")
-                held.append((rest[0], _rejected(error), Timing(launched, began, time.monotonic())))
-                return
-            logger.warning("a launch of %d jobs failed and is repeated by halves: %r", len(part), error)
-            middle = len(rest) // 2
-            for half in (rest[:middle], rest[middle:]):
-                if half:
-                    self._launch(backend, run, half, launched, held)
+            failure = error
+        timing = Timing(launched, began, time.monotonic(), phases)
+        held.extend((number, outcome, timing) for number, outcome in together)
+        if failure is None:
+            return
+        rest = sorted(left)
+        logger.warning("a launch of %d jobs failed, %d are left", len(part), len(rest), exc_info=failure)
+        if len(rest) == 1:
+            held.append((rest[0], _rejected(failure), timing))
+            return
+        for half in (rest[: len(rest) // 2], rest[len(rest) // 2 :]):
+            if half:
+                self._launch(backend, run, half, launched, held)
+
+    def _post_outcomes(self, run: _Run, held: list[Outcome]) -> None:
+        if held:
+            self._post(partial(self._answer, run, held.copy()))
+            held.clear()
 
     def _post(self, letter: Callable[[], None]) -> None:
         """Hand a call to the loop's thread; letters that are posted before the loop wakes share one wake-up."""

@@ -166,9 +166,7 @@ async def test_a_heavy_clients_backlog_does_not_make_another_clients_deadline_ho
     await bench.teach(0.100)
     now = bench.clock.now
     await bench.submit(*(job(i, client="heavy") for i in range(50)))
-    [same, other] = await bench.submit(
-        job("same", client="heavy", deadline=now + 1.0), job("other", client="light", deadline=now + 1.0)
-    )
+    [same, other] = await bench.submit(job("same", client="heavy", deadline=now + 1.0), job("other", client="light", deadline=now + 1.0))
     assert isinstance(same.exception(), Overloaded)
     assert not other.done()
     await bench.finish_all(0.100)

@@ -15,9 +15,7 @@ async def test_between_keys_the_earliest_deadline_goes_first() -> None:
     bench = Bench()
     now = bench.clock.now
     await bench.submit(job("busy"))
-    await bench.submit(
-        job("late", key="a", deadline=now + 9.0), job("soon", key="b", deadline=now + 3.0), job("never", key="c")
-    )
+    await bench.submit(job("late", key="a", deadline=now + 9.0), job("soon", key="b", deadline=now + 3.0), job("never", key="c"))
     await bench.finish_all()
     assert bench.ran[1:] == [["soon"], ["late"], ["never"]]
 
