@@ -15,7 +15,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-versio
 	--no-annotate --no-emit-index-url --custom-compile-command "make lock" --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test sim ptx gpu check format slo bench setup lock clean
+.PHONY: help serve test sim ptx gpu check format slo bench openapi setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ slo: $(DEV) ## judge a running service by its service levels (SCENARIO=short)
 
 bench: $(DEV) ## time every operator against OpenCV
 	$(BIN)/python -m benchmarks $(ARGS)
+
+openapi: $(RUNTIME) ## print the OpenAPI document
+	@$(BIN)/python -m app openapi
 
 setup: $(RUNTIME) $(DEV) ## make the environment for serve, test, check, slo and bench
 
