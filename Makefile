@@ -67,21 +67,21 @@ clean: ## remove the environment, caches and results
 
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one with PYTHON=/path/to/python3"; exit 1; }
-	@echo "Making $(VENV) with $$($(PYTHON) --version)"
+	@echo "Making $(VENV) with $$($(PYTHON) --version)" >&2
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is needed (on Debian and Ubuntu: apt install python3-venv)"; exit 1; }
 	@touch $@
 
 $(RUNTIME): requirements.lock $(VENV)/.created
-	@echo "Installing the service's dependencies"
+	@echo "Installing the service's dependencies" >&2
 	@$(INSTALL) -r requirements.lock
 	@touch $@
 
 $(DEV): requirements-dev.lock $(VENV)/.created
-	@echo "Installing the development dependencies"
+	@echo "Installing the development dependencies" >&2
 	@$(INSTALL) -r requirements-dev.lock
 	@touch $@
 
 $(CUDA): requirements-cuda.lock $(VENV)/.created
-	@echo "Installing the CUDA compiler (half a gigabyte)"
+	@echo "Installing the CUDA compiler (half a gigabyte)" >&2
 	@$(INSTALL) -r requirements-cuda.lock
 	@touch $@
