@@ -132,7 +132,12 @@ def _runtime(settings: Settings, known: Mapping[str, Operator], backend: Backend
         queue_limit=settings.share(settings.queue_limit),
     )
     batcher = Batcher(engine, limits, BatchObserver(metrics))
-    decoders = DecoderPool(settings.share(settings.decoders), settings.decode_timeout_s, settings.decode_memory_bytes)
+    decoders = DecoderPool(
+        settings.share(settings.decoders),
+        timeout_s=settings.decode_timeout_s,
+        memory_bytes=settings.decode_memory_bytes,
+        queue_limit=limits.queue_limit,
+    )
     service = Service(
         settings=settings,
         operators=known,

@@ -1,0 +1,116 @@
+"""One serving process: uvicorn, with draining in place of its abrupt stop, and a greeting once the service is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+
+from app.main import Runtime, create_app
+from app.settings import Settings
+from app.telemetry import configure_logging
+from cuda_ops import BackendMissing
+
+FAILED_START = 3
+BACKLOG = 2048
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server; the first SIGTERM or SIGINT drains, a second one stops at once."""
+
+    def __init__(self, config: uvicorn.Config, runtime: Runtime, greeting: str) -> None:
+        super().__init__(config)
+        self._runtime = runtime
+        self._greeting = greeting
+        self._draining: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.clean = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then greet when the service is warm."""
+        self._loop = asyncio.get_running_loop()
+        self._runtime.service.lifecycle.on_failure(self._drain)
+        await super().startup(sockets)
+        if self._greeting and self._runtime.warming is not None:
+            self._runtime.warming.add_done_callback(self._greet)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """Called by the signal handler; not remembered as uvicorn does, so that the exit status tells how it went."""
+        if self._draining is not None or self._loop is None:
+            self.should_exit = self.force_exit = True
+            self.clean = False
+            return
+        self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drained())
+
+    async def _drained(self) -> None:
+        try:
+            self.clean = await self._runtime.drain()
+        finally:
+            self.should_exit = True
+
+    def _greet(self, warming: asyncio.Task[None]) -> None:
+        if not warming.cancelled() and not self._runtime.service.lifecycle.exit_code:
+            sys.stdout.write(self._greeting)
+            sys.stdout.flush()
+
+
+def serve_one(settings: Settings, listener: socket.socket | None = None, *, greet: bool = True) -> int:
+    """Serve on this process's main thread until it has drained; the exit status."""
+    configure_logging(settings.log_level)
+    try:
+        app = create_app(settings)
+    except BackendMissing as error:
+        sys.stderr.write(f"visionbatch does not start: {error}\n")
+        return FAILED_START
+    runtime: Runtime = app.state.runtime
+    try:
+        listener = listener or listen(settings)
+    except OSError as error:
+        sys.stderr.write(f"visionbatch does not start: {settings.host}:{settings.port}: {error.strerror}\n")
+        return FAILED_START
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+    )
+    server = Server(config, runtime, greeting(settings, listener) if greet else "")
+    server.run([listener])
+    return runtime.service.lifecycle.exit_code or (0 if server.started and server.clean else 1)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket. OSError when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def greeting(settings: Settings, listener: socket.socket) -> str:
+    """Where the service is, where its docs are, and one line to try."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - shown, not bound
+        host = "127.0.0.1"
+    base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    workers = f" with {settings.workers} workers" if settings.workers > 1 else ""
+    return (
+        f"visionbatch listens on {base}{workers}\n"
+        f"documentation        {base}/docs\n"
+        f"playground           {base}/\n"
+        f"try                  curl -s {base}/static/sample.jpg | curl -s -H 'Content-Type: image/jpeg' "
+        f"--data-binary @- '{base}/v1/edges/canny?low=100&high=200&mask_encoding=none'\n"
+    )
