@@ -1,8 +1,8 @@
 """Counting grey levels, the first step of every histogram operator, on both twins.
 
-CPU: pixels are counted two at a time in a table of 65,536 pairs, whose rows and columns then sum to the levels; half as many increments as
-one a pixel, and neighbours that are equal seldom wait for each other's store. CUDA: each block counts its stretch of pixels in shared
-memory, in several interleaved copies and with runs of equal pixels as one addition, so that flat areas do not queue on one counter.
+CPU: eight pixels are read at a time and neighbours counted in different lanes, so that equal ones do not wait for each other's store.
+CUDA: each block counts its stretch of pixels in shared memory, in several interleaved copies and with runs of equal pixels as one
+addition, so that flat areas do not queue on one counter.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from cuda_ops.jit import host, kernel
 from cuda_ops.operator import ArraySpec, KernelSpec
 
 LEVELS = 256
-PAIRS = LEVELS * LEVELS
-PAIRS_FROM = 1 << 16  # pixels from which summing up the table of pairs costs less than it saves
-
 THREADS = 128
 WORDS = 16  # 32-bit words, so 64 pixels, a thread
 STRETCH = 4 * WORDS * THREADS  # pixels a block
 
-COUNTS_SPEC = ArraySpec((LEVELS,), "int32", zero=True)
-PAIRS_SPEC = ArraySpec((PAIRS,), "int32")
+
+def lanes_spec(channels: int = 1) -> ArraySpec:
+    """What the CPU twin counts in: four sets of counters."""
+    return ArraySpec((4 * channels * LEVELS,), "int32")
 
 
 def flat(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -38,35 +37,31 @@ def flat(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 @host
-def count_levels(pixels, pairs, counts):
-    """Add the levels of uint8 [n] to counts int32 [256]; `pairs` int32 [65536] is scratch."""
-    one, byte, pair = np.int32(1), np.uint64(255), np.uint64(65535)
-    words = pixels[: pixels.size // 8 * 8].view(np.uint64)
-    if pixels.size < PAIRS_FROM:
-        for word in words:
-            for shift in range(0, 64, 8):
-                counts[(word >> np.uint64(shift)) & byte] += one
-    else:
-        pairs[:] = 0
-        for word in words:
-            pairs[word & pair] += one
-            pairs[(word >> np.uint64(16)) & pair] += one
-            pairs[(word >> np.uint64(32)) & pair] += one
-            pairs[word >> np.uint64(48)] += one
-        for high in range(LEVELS):
-            row = pairs[high * LEVELS : (high + 1) * LEVELS]
-            total = np.int32(0)
-            for low in range(LEVELS):
-                total += row[low]
-                counts[low] += row[low]
-            counts[high] += total
+def count_levels(pixels, lanes, counts):
+    """Add the levels of uint8 [n], interleaved channels, to `counts`, one int32 [256] a channel; `lanes` is scratch of `lanes_spec`.
+
+    As many words as there are channels are read at a time, so that every byte of them has a fixed lane.
+    """
+    one, byte = np.int32(1), np.uint64(255)
+    channels = len(counts)
+    lanes[:] = 0
+    words = pixels[: pixels.size // (8 * channels) * (8 * channels)].view(np.uint64)
+    for i in range(0, words.size, channels):
+        for j in range(channels):
+            word = words[i + j]
+            for k in range(8):
+                lane = (8 * j + k) % (4 * channels)
+                lanes[np.uint64(LEVELS * lane) + ((word >> np.uint64(8 * k)) & byte)] += one
+    for lane in range(4 * channels):
+        for level in range(LEVELS):
+            counts[lane % channels][level] += lanes[LEVELS * lane + level]
     for i in range(words.size * 8, pixels.size):
-        counts[pixels[i]] += one
+        counts[i % channels][pixels[i]] += one
 
 
-def stretches(height: int, width: int, _params: Any) -> int:
-    """CUDA blocks that count one grey image."""
-    return -(-height * width // STRETCH)
+def stretches(height: int, width: int, params: Any) -> int:
+    """CUDA blocks that count one image, in color where the parameters have `channels` rgb."""
+    return -(-height * width * (3 if getattr(params, "channels", "grey") == "rgb" else 1) // STRETCH)
 
 
 @cache
