@@ -159,15 +159,16 @@ def agrees(got: Result, expected: Result) -> str | None:
 
 
 def samples() -> Sequence[Sample]:
-    """Every image, bin numbers that divide 256 and that do not, both channel choices."""
+    """Every image, bin numbers that divide 256 and that do not, color images of whole and broken words."""
     color = {"1x1": rgb_noise(1, 1), "1xn": rgb_noise(1, 25, 1), "nx1": rgb_noise(9, 1, 2), "noise": rgb_noise(18, 21, 3)}
     color |= {"white": np.full((8, 9, 3), 255, np.uint8), "large": rgb_noise(257, 263, 4)}
     color["smooth"] = np.stack([smooth(40, 31, seed) for seed in range(3)], axis=2)
-    color["flat"] = np.broadcast_to(np.array([3, 250, 128], np.uint8), (90, 71, 3)).copy()
     return [
-        *every_image({}, {"bins": 2}, {"bins": 3}, {"bins": 100}, {"bins": 255}),
+        *every_image(),
+        *(Sample("bins", noise(16, 17, bins), {"bins": bins}) for bins in (2, 3, 100, 255)),
         Sample("two stretches", noise(90, 92, 21)),
-        *(Sample(name, image, {"channels": "rgb", "bins": bins}) for name, image in color.items() for bins in (256, 7)),
+        *(Sample(name, image, {"channels": "rgb"}) for name, image in color.items()),
+        Sample("color bins", rgb_noise(9, 13, 5), {"channels": "rgb", "bins": 7}),
     ]
 
 
