@@ -85,7 +85,7 @@ class Intake:
         form = MultipartForm(request.headers["content-type"], names, self.settings.max_parts)
         await _receive(request, form.write, self.settings.max_body_bytes, "VISION_MAX_BODY_BYTES")
         pictures: list[Picture] = []
-        values = dict(query)
+        values: dict[str, Any] = {}
         for part in form.close():
             if part.image:
                 if part.name not in names:
@@ -96,7 +96,7 @@ class Intake:
             else:
                 values[part.name] = Text(part.data.decode("utf-8", "replace"))
         self._count(len(pictures), many, "a field named `files`" if many else "a field named `file`")
-        return _fields(values), pictures
+        return _fields({**query, **values}), pictures
 
     async def _from_json(self, request: Request, query: Mapping[str, Any], many: bool) -> tuple[Fields, list[Picture]]:
         chunks: list[bytes] = []
@@ -107,11 +107,11 @@ class Intake:
             raise MalformedRequest(f"The body is not JSON: {error.msg} at line {error.lineno}.") from None
         if not isinstance(document, dict):
             raise MalformedRequest('The body should be a JSON object: {"image": {"base64": "..."}, "params": {}}.')
-        values, sources = _json_fields(document, query, many)
+        fields, sources = _json_fields(document, query, many)
         self._count(len(sources), many, '"images"' if many else '"image"')
         pointers = [f"/images/{index}" for index in range(len(sources))] if many else ["/image"]
         pictures = [await self._picture(source, where) for source, where in zip(sources, pointers, strict=True)]
-        return Fields(values, document.get("op"), document.get("steps")), pictures
+        return fields, pictures
 
     async def _picture(self, source: Any, pointer: str) -> Picture:
         """The bytes of {"base64": ...} or {"url": ...}, or the problem with them."""
@@ -213,8 +213,8 @@ def _fields(values: Mapping[str, Any]) -> Fields:
     return Fields(rest, values.get("op"), values.get("steps"))
 
 
-def _json_fields(document: dict[str, Any], query: Mapping[str, Any], many: bool) -> tuple[dict[str, Any], list[Any]]:
-    """Parameters and image sources of a JSON body."""
+def _json_fields(document: dict[str, Any], query: Mapping[str, Any], many: bool) -> tuple[Fields, list[Any]]:
+    """Fields and image sources of a JSON body; what it names wins over the query."""
     images = "images" if many else "image"
     for name in document:
         if name not in (images, "params", "op", "steps"):
@@ -223,14 +223,12 @@ def _json_fields(document: dict[str, Any], query: Mapping[str, Any], many: bool)
     params = document.get("params", {})
     if not isinstance(params, dict):
         raise refusal("params", "`params` should be an object.", "")
-    for name in query:
-        if name in params:
-            raise refusal(name, f"`{name[:60]}` is given in the query and in `params`; send it once.")
     found = document.get(images)
     if many and not isinstance(found, list | None):
         raise refusal("images", "`images` should be a list.", "")
     sources = found if isinstance(found, list) and many else [] if found is None else [found]
-    return {**query, **params}, sources
+    chosen = {name: document[name] for name in ("op", "steps") if document.get(name) is not None}
+    return _fields({**query, **params, **chosen}), sources
 
 
 def _base64(text: str) -> bytes:
