@@ -12,7 +12,7 @@ from numba import cuda
 
 from cuda_ops.batch import HEIGHT, WIDTH
 from cuda_ops.device import find_image
-from cuda_ops.jit import device, host, kernel
+from cuda_ops.jit import cuda_device, device, host, kernel
 from cuda_ops.operator import KernelSpec
 
 WEAK, STRONG, MARKED = 1, 2, 3
@@ -65,7 +65,7 @@ def flood(state, stack, depth, mask):
     for y in range(height):
         line, out = state[y + 1, GUARD : GUARD + width], mask[y]
         for x in range(width):
-            out[x] = np.uint8(0) - np.uint8(line[x] >> 1)
+            out[x] = np.uint8(line[x] >> 1) * np.uint8(255)
 
 
 @device
@@ -78,7 +78,7 @@ def root(labels, base, index):
     return index
 
 
-@device
+@cuda_device
 def unite(labels, base, a, b):
     """Join two trees under the smaller root. A stale read only names an older ancestor: the atomic minimum returns the truth."""
     a, b = root(labels, base, a), root(labels, base, b)
@@ -92,7 +92,7 @@ def unite(labels, base, a, b):
         b = root(labels, base, b)
 
 
-@device
+@cuda_device
 def label_tile(tile_state, tile_labels, thread):
     """Resolve one tile in shared memory: every candidate ends at the smallest index of its component inside the tile."""
     for i in range(thread, TILE_PIXELS, THREADS):

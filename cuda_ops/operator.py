@@ -98,11 +98,15 @@ class Result:
 
 @dataclass(frozen=True)
 class Sample:
-    """An input that every test tier runs: uint8 [h, w] or [h, w, 3], with parameters."""
+    """An input that the test tiers run: uint8 [h, w] or [h, w, 3], with parameters.
+
+    `simulate` puts it into the simulator tier, where a kernel takes seconds; an operator that marks none gets a choice of its small ones.
+    """
 
     name: str
     image: NDArray[np.uint8]
     params: Mapping[str, Any] = field(default_factory=dict)
+    simulate: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ def _no_scalars(_params: Any, _height: int, _width: int) -> tuple[Sequence[int],
     return (), ()
 
 
-def _identical(got: Result, expected: Result) -> str | None:
+def identical(got: Result, expected: Result) -> str | None:
     """None when both results are the same to the byte, else what differs."""
     for name, array in expected.arrays.items():
         other = got.arrays[name]
@@ -182,7 +186,7 @@ class Operator:
     structural: tuple[str, ...] = ()
     pixel_class: Callable[[Any], PixelClass] = _grey
     min_size: Callable[[Any], Size] = _any_size
-    agrees: Callable[[Result, Result], str | None] = _identical
+    agrees: Callable[[Result, Result], str | None] = identical
     kernels: Callable[[], Sequence[KernelSpec]] = tuple
 
     @property
