@@ -6,7 +6,7 @@ clahe -> histogram (kept) -> canny measures and goes on.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,3 +86,22 @@ def chain_key(chain: Chain) -> Hashable:
         pixel_class(chain),
         *((step.operator.path, step.operator.structure(step.params), step.keep) for step in chain),
     )
+
+
+WARM_PIXELS = 1 << 15  # enough to enter every branch, little enough to start quickly
+
+
+def warming_items(operators: Iterable[Operator]) -> list[Item]:
+    """One item per code path: of each operator's samples the largest small one for every chain key."""
+    found: dict[Hashable, Item] = {}
+    for operator in operators:
+        for sample in operator.samples():
+            params = operator.params(**sample.params)
+            least = operator.min_size(params)
+            height, width = sample.image.shape[:2]
+            if height >= least[0] and width >= least[1] and sample.image.size <= WARM_PIXELS:
+                chain = check_chain([Step(operator, params)])
+                known = found.get(chain_key(chain))
+                if known is None or known.pixels.size < sample.image.size:
+                    found[chain_key(chain)] = Item(sample.image, chain)
+    return list(found.values())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cuda_ops.backend import Deliver
 from cuda_ops.batch import ALIGNMENT, CpuImage, aligned, scalar_rows
-from cuda_ops.chain import PICTURES, Chain, Item, Step, check_chain
+from cuda_ops.chain import PICTURES, Chain, Item, Step, warming_items
 from cuda_ops.operator import ArraySpec, Layout, Operator, Result
 
 KEEP_BYTES = 64 << 20  # an arena above this is given back once images are small again
@@ -70,14 +70,9 @@ class CpuBackend:
         return max(needs) + (max(needs) if len(needs) > 1 else 0)
 
     def warm_up(self, operators: Iterable[Operator]) -> None:
-        """Run every operator's samples, which take every structural path."""
-        for operator in operators:
-            for sample in operator.samples():
-                params = operator.params(**sample.params)
-                height, width = sample.image.shape[:2]
-                required = operator.min_size(params)
-                if height >= required[0] and width >= required[1] and sample.image.size <= WARM_PIXELS:
-                    self._run_chain(sample.image, check_chain([Step(operator, params)]))
+        """See `Backend.warm_up`."""
+        for item in warming_items(operators):
+            self._run_chain(item.pixels, item.chain)
 
     def close(self) -> None:
         """Forget this thread's arenas; those of other threads end with them."""
@@ -120,9 +115,6 @@ class CpuBackend:
             self._local.arenas = (Arena(), Arena())
         arenas: tuple[Arena, Arena] = self._local.arenas
         return arenas
-
-
-WARM_PIXELS = 1 << 20  # larger samples test limits, not code paths
 
 
 def _bytes(layout: Layout) -> int:

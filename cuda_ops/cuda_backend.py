@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cuda_ops.backend import Deliver, DeviceLost
 from cuda_ops.batch import FIRST, HEIGHT, PACK_THREADS, WIDTH, BatchPlan, CudaBatch, Region, StepPlan, plan_batch
-from cuda_ops.chain import Item, Step, check_chain
+from cuda_ops.chain import Item, warming_items
 from cuda_ops.device import find_image
 from cuda_ops.jit import kernel
 from cuda_ops.operator import Operator, Result
@@ -116,13 +116,9 @@ class CudaBackend:
         return plan_batch([item]).size
 
     def warm_up(self, operators: Iterable[Operator]) -> None:
-        """Run every operator's small samples, which take every structural path."""
-        for operator in operators:
-            for sample in operator.samples():
-                params = operator.params(**sample.params)
-                required = operator.min_size(params)
-                if sample.image.shape[0] >= required[0] and sample.image.shape[1] >= required[1] and sample.image.size <= 1 << 20:
-                    self.run([Item(sample.image, check_chain([Step(operator, params)]))], _raise)
+        """See `Backend.warm_up`."""
+        for item in warming_items(operators):
+            self.run([item], _raise)
 
     def close(self) -> None:
         """Drop arenas and staging memory."""

@@ -32,7 +32,7 @@ def host(function: F) -> F:
 
 
 def cuda_device(function: Callable[..., Any]) -> Any:
-    """A function for CUDA kernels only: one that synchronises, uses atomics or shared memory. The simulator needs to know which those are."""
+    """A function that only kernels can call: it synchronises, or uses atomics or shared memory. The simulator must know which those are."""
     return cuda.jit(device=True)(function)
 
 
