@@ -162,7 +162,8 @@ class Operator:
     `structural` names the parameters that choose a code path; they are part of the batch key, all others travel per image. `scalars`
     turns parameters and size into the per-image (int32, float32) rows that both twins read. `blocks` gives, per named grid, how many
     CUDA blocks an image takes. `reference` is slow and obvious NumPy; `oracle` is the library whose answer is promised; `agrees` compares
-    a twin's result with the oracle's and says what differs (byte equality unless the operator states a bound).
+    a twin's result with the oracle's and says what differs (byte equality unless the operator states a bound). `rival` is the quickest
+    way to the same answer with the oracle's library, for the benchmark; None where the oracle itself is that.
     """
 
     family: str
@@ -188,6 +189,7 @@ class Operator:
     min_size: Callable[[Any], Size] = _any_size
     agrees: Callable[[Result, Result], str | None] = identical
     kernels: Callable[[], Sequence[KernelSpec]] = tuple
+    rival: Callable[[NDArray[np.uint8], Any], object] | None = None
 
     @property
     def path(self) -> str:

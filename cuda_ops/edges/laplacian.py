@@ -61,6 +61,13 @@ def oracle(image: NDArray[np.uint8], params: LaplacianParams) -> Result:
     return Result("image", image.shape[0], image.shape[1], {"image": np.minimum(abs(response), 255).astype(np.uint8)})
 
 
+def rival(image: NDArray[np.uint8], params: LaplacianParams) -> object:
+    """cv2.Laplacian and its own |L|."""
+    import cv2
+
+    return cv2.convertScaleAbs(cv2.Laplacian(image, cv2.CV_16S, ksize=params.ksize))
+
+
 def samples() -> Sequence[Sample]:
     """Every image, every aperture."""
     return every_image(*({"ksize": ksize} for ksize in TAPS))
@@ -87,6 +94,7 @@ register(
         finish=patterns.picture,
         reference=reference,
         oracle=oracle,
+        rival=rival,
         samples=samples,
         errors=errors,
         structural=("ksize",),

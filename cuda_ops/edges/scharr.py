@@ -24,7 +24,7 @@ def oracle(image: NDArray[np.uint8], _params: GradientParams) -> Gradients:
 register(
     gradient_operator(
         name="scharr",
-        description="First derivatives by the Scharr taps, nearer to rotation invariance than Sobel's, border REFLECT_101, folded to 8 bits.",
+        description="First derivatives by the Scharr taps, nearer to rotation invariance than Sobel's, border REFLECT_101, folded to 8.",
         library="cv2.Scharr",
         oracle=oracle,
         taps=lambda _params: ((3, 10, 3), (-1, 0, 1)),
