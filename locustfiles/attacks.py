@@ -42,13 +42,13 @@ class Attack:
 
 
 def _png(width: int, height: int) -> bytes:
-    """A PNG that declares a size and holds a single row."""
+    """A PNG that declares a size and breaks off within its first row."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    row = zlib.compress(bytes(1 + min(width, 1 << 20)))
+    row = zlib.compress(bytes(1 + min(width, 1 << 20)))[:-8]
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", row) + chunk(b"IEND", b"")
 
 

@@ -1,7 +1,5 @@
 """Clients that hang up in the middle, beside good traffic, which keeps its objectives: nobody computes for the gone."""
 
-from locust import task
-
 from locustfiles.arrivals import Phase, steady
 from locustfiles.client import SideUser, VisionUser
 from locustfiles.decks import realistic
@@ -28,10 +26,8 @@ class Impatient(SideUser):
     session = Good.session
     fixed_count = 2
 
-    @task
-    def follow(self) -> None:
+    def act(self) -> None:
         """Until the plan ends."""
         while not self.generator.is_over():
             self.side("cancel", lambda: hang_up(self.generator.host, self.generator.next_ask(), self.dice.uniform(0, 0.03)))
             self.generator.sleep_until(self.generator.now() + PAUSE_S)
-        self.park()

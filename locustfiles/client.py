@@ -25,7 +25,7 @@ MOST_OUT = 1000  # requests one user may have out at once; an arrival beyond tha
 
 
 class VisionUser(FastHttpUser):
-    """Base of all users. A scenario file sets ``session``; side traffic overrides ``follow``."""
+    """Base of all users. A scenario file sets ``session``; side traffic overrides ``act``."""
 
     abstract = True
     concurrency = MOST_OUT
@@ -48,16 +48,15 @@ class VisionUser(FastHttpUser):
         self._group.kill(block=False)
 
     @task
-    def follow(self) -> None:
-        """Plays every phase of the plan, then waits to be stopped."""
+    def play(self) -> None:
+        """Does what this kind of user does, once, then waits to be stopped."""
+        self.act()
+        gevent.event.Event().wait()
+
+    def act(self) -> None:
+        """Plays every phase of the plan."""
         for phase, begin, end in self.generator.timeline():
             getattr(self, f"_{phase.model}")(phase, begin, end)
-        self.park()
-
-    @staticmethod
-    def park() -> None:
-        """Waits to be stopped."""
-        gevent.event.Event().wait()
 
     def _idle(self, phase: Phase, begin: float, end: float) -> None:
         self.generator.sleep_until(end)
@@ -127,13 +126,13 @@ class SideUser(VisionUser):
     abstract = True
     follows_plan = False
 
-    def side(self, arm: str, act: Callable[[], Judged]) -> None:
+    def side(self, arm: str, do: Callable[[], Judged]) -> None:
         """Does something and records how it went and how long it took."""
         generator = self.generator
         begun_s = generator.now()
-        phase = generator.phase_at(begun_s)
-        judged = act()
-        spent_ms = (generator.now() - begun_s) * 1e3
+        judged = do()
+        ended_s = generator.now()
+        phase, spent_ms = generator.phase_at(ended_s), (ended_s - begun_s) * 1e3
         if judged.complaint:
             generator.ledger.complain(judged.complaint)
         generator.ledger.samples.add(Label(arm, "", "", "", phase, judged.outcome, judged.code), begun_s, spent_ms, spent_ms)

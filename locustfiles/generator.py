@@ -91,8 +91,8 @@ class Generator:
             begin += phase.seconds
 
     def phase_at(self, at_s: float) -> str:
-        """Name of the phase an instant falls into."""
-        return next((phase.name for phase, _, end in self.timeline() if at_s < end), "after")
+        """Name of the phase an instant falls into; what ends after the plan belongs to the last."""
+        return next((phase.name for phase, _, end in self.timeline() if at_s < end), self.phases[-1].name)
 
     def rate_of(self, phase: Phase) -> float:
         """This process's part of a phase's rate, in requests per second."""

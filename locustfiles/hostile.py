@@ -2,8 +2,6 @@
 
 import itertools
 
-from locust import task
-
 from locustfiles.arrivals import Phase, steady
 from locustfiles.attacks import ATTACKS
 from locustfiles.client import Attacker, VisionUser
@@ -30,12 +28,10 @@ class Hostile(Attacker):
     session = Good.session
     fixed_count = 2
 
-    @task
-    def follow(self) -> None:
+    def act(self) -> None:
         """Until the plan ends."""
         for attack in itertools.cycle(ATTACKS):
             if self.generator.is_over():
                 break
             self.attack(attack)
             self.generator.sleep_until(self.generator.now() + PAUSE_S)
-        self.park()

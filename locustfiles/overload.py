@@ -1,8 +1,6 @@
 """Three times the capacity, for long: what is accepted is answered in bounded time, the rest is refused at once and told
 when to come back, and liveness is never in doubt."""
 
-from locust import task
-
 from locustfiles.arrivals import Phase, calibrated
 from locustfiles.client import SideUser, VisionUser
 from locustfiles.decks import one_operator
@@ -26,10 +24,8 @@ class Prober(SideUser):
     session = Stream.session
     fixed_count = 1
 
-    @task
-    def follow(self) -> None:
+    def act(self) -> None:
         """Until the plan ends."""
         while not self.generator.is_over():
             self.probe("/livez", "livez")
             self.generator.sleep_until(self.generator.now() + 0.1)
-        self.park()

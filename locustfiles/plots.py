@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, HEIGHT = 560, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 42
+LEFT, RIGHT, TOP, BOTTOM = 58, 24, 14, 42
 COLORS = 6  # classes c0 to c5 of the page's style sheet
 
 Points = Sequence[tuple[float, float]]
@@ -37,18 +37,13 @@ class Axis:
         return min(1.0, max(0.0, (self.transform(value) - low) / (high - low)))
 
 
-def linear(label: str, values: Iterable[float], *, from_zero: bool = True) -> Axis:
-    """An axis with about five round ticks."""
-    known = [value for value in values if math.isfinite(value)] or [1.0]
-    low = 0.0 if from_zero else min(known)
-    high = max(known)
-    if high <= low:
-        high = low + 1.0
-    raw = (high - low) / 5
+def linear(label: str, values: Iterable[float]) -> Axis:
+    """An axis from zero with about five round ticks."""
+    high = max(values, default=0.0) or 1.0
+    raw = high / 5
     scale = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * scale for factor in (1, 2, 2.5, 5, 10) if factor * scale >= raw * 0.999)
-    first = math.floor(low / step) * step
-    ticks = [first + step * number for number in range(math.ceil((high - first) / step - 1e-9) + 1)]
+    ticks = [step * number for number in range(math.ceil(high / step - 1e-9) + 1)]
     return Axis(label, ticks[0], ticks[-1], [(tick, short(tick)) for tick in ticks])
 
 

@@ -1,7 +1,5 @@
 """Clients that trickle their requests, beside good traffic, which keeps its objectives: each is cut off in time."""
 
-from locust import task
-
 from locustfiles.arrivals import Phase, steady
 from locustfiles.client import SideUser, VisionUser
 from locustfiles.decks import realistic
@@ -26,10 +24,8 @@ class Slow(SideUser):
     session = Good.session
     fixed_count = 32
 
-    @task
-    def follow(self) -> None:
+    def act(self) -> None:
         """Until the plan ends."""
         in_body = self.dice.random() < 0.5
         while not self.generator.is_over():
             self.side("slow", lambda: trickle(self.generator.host, self.generator, in_body=in_body))
-        self.park()

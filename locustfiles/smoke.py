@@ -1,7 +1,5 @@
 """Every operator once, alone, in each form of upload in turn, then every attack once. Seconds, and the first thing to run."""
 
-from locust import task
-
 from locustfiles.arrivals import Phase
 from locustfiles.attacks import ATTACKS
 from locustfiles.client import Attacker
@@ -19,12 +17,10 @@ class Smoke(Attacker):
 
     session = Session("smoke", once_each, plan)
 
-    @task
-    def follow(self) -> None:
+    def act(self) -> None:
         """Once each."""
         for _ in range(self.generator.deck_size):
             self.ask(self.generator.next_ask(), "main")
         for attack in ATTACKS:
             self.attack(attack)
         self.generator.end_now()
-        self.park()

@@ -30,8 +30,8 @@ def cells(line: Line) -> tuple[str, str, str, str, str]:
 
 
 def shown(verdict: Verdict) -> list[Line]:
-    """All lines but the ratios of single groups that are as they should be: nothing is learned from forty zeros."""
-    return [line for line in verdict.lines if line.scope == "all" or line.measure not in ("failed", "refused") or line.state != "pass"]
+    """All lines but the ratios of single operators that are as they should be: nothing is learned from forty zeros."""
+    return [line for line in verdict.lines if "/" not in line.scope or line.measure not in ("failed", "refused") or line.state != "pass"]
 
 
 def notes(verdict: Verdict) -> list[str]:

@@ -90,7 +90,7 @@ def judge(name: str, slo: SloFile, ledger: Ledger, observed: Observed, machine: 
     limits = slo.scenarios[name]
     judged = {phase.name for phase in ledger.phases if phase.judged}
     good = ledger.samples.where(lambda label: label.arm == NO_SIDE and label.phase in judged)
-    scale = _scale(slo, ledger, machine)
+    scale = _scale(slo, limits, ledger, machine)
     goodput_ms = scale.limit(0.5, limits.goodput_ms) if limits.goodput_ms else None
     lines = [*_facts(ledger.samples), *_generators(slo, limits, ledger)]
     reasons = list(ledger.invalid)
@@ -113,7 +113,12 @@ def judge(name: str, slo: SloFile, ledger: Ledger, observed: Observed, machine: 
     )
 
 
-def _scale(slo: SloFile, ledger: Ledger, machine: str | None) -> Scale:
+def _judges_times(limits: ScenarioSlo) -> bool:
+    every = (limits, *limits.operators.values(), *limits.groups.values())
+    return limits.goodput_ms is not None or any(each.times() for each in every)
+
+
+def _scale(slo: SloFile, limits: ScenarioSlo, ledger: Ledger, machine: str | None) -> Scale:
     distance = max(0.0, statistics.median(ledger.connect_ms) - slo.reference.connect_ms) if ledger.connect_ms else 0.0
     if machine is not None:
         factor = slo.machines.get(machine)
@@ -124,9 +129,9 @@ def _scale(slo: SloFile, ledger: Ledger, machine: str | None) -> Scale:
     reference = {phase.name for phase in ledger.phases if phase.reference}
     control = ledger.samples.where(lambda label: label.arm == "control" and label.phase in reference)
     if len(control) < samples_needed(0.5):
-        if ledger.samples and not ledger.invalid and len(control):
+        if len(control) and not ledger.invalid and _judges_times(limits):
             ledger.invalid.append(f"only {len(control)} answers of the control: how fast this machine is is not known")
-        return Scale(how="times as on the reference machine: there is no OpenCV here to measure", distance_ms=distance)
+        return Scale(how="as on the reference machine: the direct library call was not measured", distance_ms=distance)
     ordered = control.latencies()
     median, tail = percentile(ordered, 0.5), percentile(ordered, 0.95)
     factor = median / slo.reference.control_p50_ms
