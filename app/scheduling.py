@@ -124,10 +124,7 @@ class Order(Generic[T]):
         """The earliest due ticket of a client whose tag is at most `limit`."""
         parked, ready = self._parked, self._ready
         while parked and parked[0][0] <= limit:
-            _, number, flow = heappop(parked)
-            if flow.account.tag > limit:
-                heappush(parked, (flow.account.tag, number, flow))
-                continue
+            flow = heappop(parked)[2]  # its tag may have grown since; if so it is parked again below
             flow.parked = False
             ticket = flow.top()
             if ticket is not None:

@@ -106,6 +106,20 @@ async def test_a_caller_that_is_cancelled_in_the_turn_of_the_dispatch_is_not_ser
     assert bench.seen.drops == {("cancelled", "queued"): 1}
 
 
+async def test_nobody_who_is_gone_or_late_rides_along() -> None:
+    bench = Bench()
+    await bench.submit(job("busy"))
+    now = bench.clock.now
+    await bench.submit(job("urgent", priority=5, deadline=now + 9.0), job("late", deadline=now + 1.0))
+    [gone, _] = await bench.submit(job("gone", deadline=now + 8.0), job("good", deadline=now + 9.0))
+    gone.cancel()
+    bench.clock.now += 2.0
+    bench.executor.running[0].finish()
+    assert bench.ran == [["busy"], ["urgent", "good"]]
+    await bench.settle()
+    assert bench.seen.drops == {("expired", "queue"): 1, ("cancelled", "queued"): 1}
+
+
 async def test_the_result_of_a_cancelled_running_job_is_dropped() -> None:
     bench = Bench()
     gone, kept = await bench.submit(job("gone"), job("kept"))

@@ -190,6 +190,19 @@ async def test_what_was_delivered_before_the_failure_is_not_run_again() -> None:
     await works.close()
 
 
+async def test_the_good_half_is_answered_before_the_other_half_runs() -> None:
+    works, gate = Works(Backend(share=False)), Gate()
+    good, bad, slow, last = works.submit("good", Bomb(), gate, "last")
+    await entered(gate)
+    async with asyncio.timeout(WAIT_S):
+        assert (await good).value == ("done", "good")
+        with pytest.raises(BackendUnavailable):
+            await bad
+    gate.opened.set()
+    await asyncio.gather(slow, last)
+    await works.close()
+
+
 async def test_a_lost_device_fails_all_in_flight_and_asks_once_for_the_end() -> None:
     works, gate = Works(Backend(2)), Gate()
     other = works.submit(gate, key="other")

@@ -6,8 +6,6 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.scheduling import Account, FairQueue, Order, Ticket
 
@@ -96,10 +94,10 @@ def test_a_newcomer_starts_level_and_a_returning_client_has_no_credit() -> None:
     source.add("was here")
     for _ in range(50):
         source.serve()
-    source.add("was here")
-    source.add("new")
-    first = {source.serve().account.name for _ in range(3)}  # type: ignore[union-attr]
-    assert first == {"old", "was here", "new"}, "each one once: the absent one saved nothing up"
+    for client in ("was here", "new") * 5:
+        source.add(client)
+    first = sorted(source.serve().account.name for _ in range(9))  # type: ignore[union-attr]
+    assert first == sorted(["old", "was here", "new"] * 3), "in turns: the absent ones saved nothing up"
 
 
 def test_large_tickets_wait_apart() -> None:
@@ -179,51 +177,35 @@ class _Model:
         return min(near, key=lambda ticket: (ticket.due, ticket.number))
 
 
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(
-            st.just("add"),
-            st.sampled_from("abcd"),
-            st.integers(1, 12),
-            st.integers(0, 5),
-            st.sampled_from("xy"),
-            st.sampled_from([0.5, 1.0, 2.0]),
-            st.booleans(),
-        ),
-        st.tuples(st.sampled_from(["serve", "serve small", "ride x", "ride y"])),
-        st.tuples(st.just("remove"), st.integers(0, 30)),
-        st.tuples(st.just("settle")),
-    ),
-    max_size=120,
-)
-
-
-@given(STEPS)
-def test_the_order_is_that_of_the_rule(steps: list[tuple[object, ...]]) -> None:
-    source, model = Source(), _Model([])
-    for step in steps:
-        match step:
-            case ("add", client, cost, due, key, weight, large):
-                model.queue.append(source.add(client, cost, float(due), key, weight, large))  # type: ignore[arg-type]
-            case ("remove", index) if model.queue:
-                source.queue.remove(model.queue.pop(int(index) % len(model.queue)))  # type: ignore[call-overload]
-            case ("settle",) if not model.queue:
-                source.queue.settle()
-            case ("serve",):
-                expected = model.lead(SLACK)
-                assert source.queue.lead(large=True) is expected
-                serve(source, model, expected)
-            case ("serve small",):
-                expected = _Model([ticket for ticket in model.queue if not ticket.large]).lead(SLACK)
-                assert source.queue.lead(large=False) is expected
-                serve(source, model, expected)
-            case ("ride x" | "ride y",):
-                key = str(step[0])[-1]
-                lane = [ticket for ticket in model.queue if ticket.key == key and not ticket.large]
-                assert source.queue.waiting(key) == (len(lane), sum(ticket.cost for ticket in lane))
-                expected = _Model(lane).lead(SLACK)
-                assert source.queue.rider(key) is expected
-                serve(source, model, expected)
+@pytest.mark.parametrize("seed", range(25))
+def test_the_order_is_that_of_the_rule(seed: int) -> None:
+    rng, source, model = random.Random(seed), Source(), _Model([])
+    arrivals = rng.choice([2, 4, 8])  # a queue that is often empty, hovers, or grows
+    for _ in range(300):
+        step = rng.choices(["add", "lead", "lead small", "ride", "remove", "settle"], [arrivals, 1, 1, 1, 1, 1])[0]
+        expected = None
+        if step == "add":
+            client, key, large = rng.choice("abcd"), rng.choice("xy"), rng.random() < 0.2
+            weight, cost, due = rng.choice([0.5, 1.0, 2.0]), rng.randint(1, 12), float(rng.randint(0, 20))
+            model.queue.append(source.add(client, cost, due, key, weight, large))
+        elif step == "lead":
+            expected = model.lead(SLACK)
+            assert source.queue.lead(large=True) is expected
+        elif step == "lead small":
+            expected = _Model([ticket for ticket in model.queue if not ticket.large]).lead(SLACK)
+            assert source.queue.lead(large=False) is expected
+        elif step == "ride":
+            key = rng.choice("xy")
+            lane = [ticket for ticket in model.queue if ticket.key == key and not ticket.large]
+            assert source.queue.waiting(key) == (len(lane), sum(ticket.cost for ticket in lane))
+            expected = _Model(lane).lead(SLACK)
+            assert source.queue.rider(key) is expected
+        elif step == "remove" and model.queue:
+            source.queue.remove(model.queue.pop(rng.randrange(len(model.queue))))
+        elif step == "settle" and not model.queue:
+            source.queue.settle()
+        if expected is not None and rng.random() < 0.8:
+            serve(source, model, expected)
         assert source.queue.count == len(model.queue)
         assert source.queue.pixels == sum(ticket.cost for ticket in model.queue)
         assert source.queue.seconds == pytest.approx(sum(ticket.seconds for ticket in model.queue))
@@ -232,12 +214,11 @@ def test_the_order_is_that_of_the_rule(steps: list[tuple[object, ...]]) -> None:
         assert set(source.queue) == set(model.queue)
 
 
-def serve(source: Source, model: _Model, ticket: Ticket | None) -> None:
-    if ticket is not None:
-        tag = ticket.account.tag
-        source.queue.take(ticket)
-        model.queue.remove(ticket)
-        assert ticket.account.tag == tag + ticket.cost / ticket.account.weight
+def serve(source: Source, model: _Model, ticket: Ticket) -> None:
+    tag = ticket.account.tag
+    source.queue.take(ticket)
+    model.queue.remove(ticket)
+    assert ticket.account.tag == tag + ticket.cost / ticket.account.weight
 
 
 def test_taking_is_logarithmic() -> None:
