@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -36,6 +36,7 @@ Fetch = Callable[[str], Awaitable[bytes]]
 Picture = bytes | Problem
 
 MAX_QUERY_FIELDS = 100
+LONGEST_REMEMBERED = 1024
 FORMS = "image/* or application/octet-stream (the image as the body), multipart/form-data, or application/json"
 ALONE = frozenset({"file"})
 MANY = frozenset({"file", "files"})
@@ -54,16 +55,16 @@ class Intake:
         Exactly one image, or with `many` 1 to `max_images`; then an image that could not be had is the problem that says
         why. Raises the problem of the first thing that is wrong with the request itself.
         """
-        query = _query(request.scope["query_string"])
+        query_string = request.scope["query_string"]
         kind = _media_type(request.headers.get("content-type", ""))
         if request.headers.get("content-encoding", "identity") != "identity":
             raise UnsupportedMediaType("The body is compressed. Send it as it is, without Content-Encoding.")
         if kind == "application/json":
-            fields, pictures = await self._from_json(request, query, many)
+            fields, pictures = await self._from_json(request, _query(query_string), many)
         elif kind == "multipart/form-data":
-            fields, pictures = await self._from_multipart(request, query, many)
+            fields, pictures = await self._from_multipart(request, _query(query_string), many)
         elif kind.startswith("image/") or kind in ("application/octet-stream", ""):
-            planned = plan(_fields(query))
+            planned = plan(query_fields(query_string) if len(query_string) <= LONGEST_REMEMBERED else _fields(_query(query_string)))
             return planned, [await self._from_body(request)]
         else:
             raise _wrong_media_type(kind)
@@ -193,9 +194,14 @@ def _wrong_media_type(kind: str) -> UnsupportedMediaType:
     return UnsupportedMediaType(f"The Content-Type {kind[:60]} is not read here. Use {FORMS}.{hint}")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
+def query_fields(query_string: bytes) -> Fields:
+    """The fields of a query string."""
+    return replace(_fields(_query(query_string)), query=query_string)
+
+
 def _query(query_string: bytes) -> Mapping[str, Any]:
-    """The query's fields as text. Shared between requests, so never changed."""
+    """The query's fields as text."""
     try:
         pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
     except ValueError:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import sys
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -31,7 +33,7 @@ from app.routes import WorkEndpoint, operator_endpoint
 from app.service import Service
 from app.settings import Settings
 from app.system import STATIC, system_router
-from app.telemetry import BatchObserver, Metrics
+from app.telemetry import BatchObserver, Metrics, RequestLog
 from app.watchdog import LoopWatchdog
 from cuda_ops import Backend, Operator, create_backend, operators
 
@@ -78,6 +80,9 @@ class Runtime:
             logger.exception("warm-up failed")
             lifecycle.fail("warm-up failed")
             return
+        # What lives now lives on. The compiler leaves millions of objects, which each full collection would walk through.
+        gc.collect()
+        gc.freeze()
         if lifecycle.phase is Phase.WARMING:
             lifecycle.advance(Phase.READY)
 
@@ -108,7 +113,8 @@ def create_app(settings: Settings | None = None, *, backend: Backend | None = No
     app.mount("/static", StaticFiles(directory=STATIC))
     for kind in (Problem, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)
-    app.add_middleware(Frame, metrics=service.metrics, direct=endpoints)
+    log = RequestLog(settings.log_level, sys.stderr.buffer)
+    app.add_middleware(Frame, metrics=service.metrics, log=log, direct=endpoints)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -60,11 +60,15 @@ OPTION_NAMES = frozenset(Options.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Everything but the image: `values` are parameters and options by name, `op` and `steps` choose operators."""
+    """Everything but the image: `values` are parameters and options by name, `op` and `steps` choose operators.
+
+    `query` is the query string where it is all there is: equal ones mean the same.
+    """
 
     values: Mapping[str, Any]
     op: Any = None
     steps: Any = None
+    query: bytes | None = None
 
 
 def parse_operator(operator: Operator, values: Mapping[str, Any]) -> tuple[Chain, Options]:

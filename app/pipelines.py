@@ -18,7 +18,7 @@ from app.intake import Picture
 from app.ledger import Claim
 from app.parameters import Fields, find_operator, parse_operator, parse_steps, refusal
 from app.problems import Problem, TooManyImages
-from app.routes import Plan, WorkEndpoint, answer_one, execution, place
+from app.routes import Plan, Planner, WorkEndpoint, execution, image_endpoint, place
 from app.service import Analysis, Caller, Service, image_object, unless_gone
 from cuda_ops import Chain, Operator
 
@@ -28,18 +28,13 @@ Outcome = Analysis | Problem
 def pipeline_endpoint(service: Service) -> WorkEndpoint:
     """The endpoint of /v1/pipelines."""
 
-    async def answer(request: Request, caller: Caller, claim: Claim) -> Response:
-        accept = request.headers.get("accept", "")
+    def make(fields: Fields, accept: str) -> Plan:
+        if fields.op is not None:
+            raise refusal("op", "`op` is for /v1/batch; a pipeline has `steps`.", "")
+        chain, options = parse_steps(fields.steps, fields.values, service.operators, service.settings.max_steps)
+        return Plan(chain, options, results.choose(chain, options, accept))
 
-        def plan(fields: Fields) -> Plan:
-            if fields.op is not None:
-                raise refusal("op", "`op` is for /v1/batch; a pipeline has `steps`.", "")
-            chain, options = parse_steps(fields.steps, fields.values, service.operators, service.settings.max_steps)
-            return Plan(chain, options, results.choose(chain, options, accept))
-
-        return await answer_one(service, request, caller, claim, plan, _steps)
-
-    return WorkEndpoint(service, answer)
+    return image_endpoint(service, Planner(make), _steps)
 
 
 def batch_endpoint(service: Service) -> WorkEndpoint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from app import results
 from app.frame import Trace
+from app.intake import LONGEST_REMEMBERED, query_fields
 from app.ledger import Claim
 from app.parameters import Fields, Options, parse_operator, refusal
 from app.service import Analysis, Caller, Service, image_object, phases, unless_gone
@@ -31,8 +33,9 @@ class WorkEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         request = Request(scope, receive)
-        caller = self._service.caller(request)
-        with self._service.admit(request, caller) as claim:
+        service = self._service
+        caller = service.caller(request)
+        with service.lifecycle.request(), service.admit(request, caller) as claim:
             response = await self._answer(request, caller, claim)
             await response(scope, receive, send)
 
@@ -46,47 +49,54 @@ class Plan:
     form: str
 
 
+class Planner:
+    """Makes plans from fields and the Accept header, and remembers those that a query string alone decides."""
+
+    def __init__(self, make: Callable[[Fields, str], Plan]) -> None:
+        self._make = make
+        self._remembered = lru_cache(maxsize=256)(lambda query, accept: make(query_fields(query), accept))
+
+    def plan(self, fields: Fields, accept: str) -> Plan:
+        """The plan; raises what is wrong with the fields, or NotAcceptable."""
+        if fields.query is None or len(accept) > LONGEST_REMEMBERED:
+            return self._make(fields, accept)
+        return self._remembered(fields.query, accept)
+
+
 def operator_endpoint(service: Service, operator: Operator) -> WorkEndpoint:
     """The endpoint of one operator."""
 
-    async def answer(request: Request, caller: Caller, claim: Claim) -> Response:
-        accept = request.headers.get("accept", "")
-
-        def plan(fields: Fields) -> Plan:
-            for name in ("op", "steps"):
-                if getattr(fields, name) is not None:
-                    raise refusal(name, f"`{name}` is for /v1/pipelines and /v1/batch; this is {operator.path}.")
-            chain, options = parse_operator(operator, fields.values)
-            return Plan(chain, options, results.choose(chain, options, accept))
-
-        return await answer_one(service, request, caller, claim, plan, describe)
+    def make(fields: Fields, accept: str) -> Plan:
+        for name in ("op", "steps"):
+            if getattr(fields, name) is not None:
+                raise refusal(name, f"`{name}` is for /v1/pipelines and /v1/batch; this is {operator.path}.")
+        chain, options = parse_operator(operator, fields.values)
+        return Plan(chain, options, results.choose(chain, options, accept))
 
     def describe(chain: Chain) -> dict[str, Any]:
         return {"operator": operator.path, "params": chain[0].params.model_dump()}
 
+    return image_endpoint(service, Planner(make), describe)
+
+
+def image_endpoint(service: Service, planner: Planner, describe: Callable[[Chain], dict[str, Any]]) -> WorkEndpoint:
+    """Takes one image, runs the plan's chain on it, and answers in the plan's form; `describe` says what was run."""
+
+    async def answer(request: Request, caller: Caller, claim: Claim) -> Response:
+        trace: Trace = request.scope["vision.trace"]
+        accept = request.headers.get("accept", "")
+        plan, pictures = await service.intake.take(request, lambda fields: planner.plan(fields, accept))
+        trace.phases["receive"] = time.perf_counter() - trace.started
+        async with unless_gone(request.receive):
+            analysis = await service.analyze(pictures.pop(), plan.chain, plan.options, caller, claim)
+            began = time.perf_counter()
+            body = await _encode(service, plan, analysis, describe(plan.chain), trace, began)
+        trace.phases |= {**phases(analysis), "encode": time.perf_counter() - began}
+        trace.fields |= {"operator": "+".join([step.operator.path for step in plan.chain])}
+        trace.fields |= {"backend": service.backend.name, "batch_size": analysis.done.batch_size}
+        return Response(body, headers=_headers(plan, trace, service.backend.name))
+
     return WorkEndpoint(service, answer)
-
-
-async def answer_one(
-    service: Service,
-    request: Request,
-    caller: Caller,
-    claim: Claim,
-    plan: Callable[[Fields], Plan],
-    describe: Callable[[Chain], dict[str, Any]],
-) -> Response:
-    """Take one image, run the plan's chain on it, and answer in the plan's form; `describe` says what was run."""
-    trace: Trace = request.scope["vision.trace"]
-    planned, pictures = await service.intake.take(request, plan)
-    trace.phases["receive"] = time.perf_counter() - trace.started
-    async with unless_gone(request.receive):
-        analysis = await service.analyze(pictures.pop(), planned.chain, planned.options, caller, claim)
-        began = time.perf_counter()
-        body = await _encode(service, planned, analysis, describe(planned.chain), trace, began)
-    trace.phases |= {**phases(analysis), "encode": time.perf_counter() - began}
-    trace.fields |= {"operator": "+".join(step.operator.path for step in planned.chain)}
-    trace.fields |= {"backend": service.backend.name, "batch_size": analysis.done.batch_size}
-    return Response(body, headers=_headers(planned, trace, service.backend.name))
 
 
 async def _encode(service: Service, plan: Plan, analysis: Analysis, head: dict[str, Any], trace: Trace, began: float) -> bytes:

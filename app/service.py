@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -87,14 +87,13 @@ class Service:
         started = time.monotonic() - (time.perf_counter() - trace.started)
         return Caller(client[0] if client else "", started + deadline_ms / 1000)
 
-    @contextmanager
-    def admit(self, request: Request, caller: Caller) -> Iterator[Claim]:
-        """Surround one request's work; refuses it before its body is read when the process or its memory is full."""
+    def admit(self, request: Request, caller: Caller) -> Claim:
+        """The request's claim on memory, before its body is read. Overloaded when it does not fit."""
         declared = request.headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() and len(declared) < 16 else 0
+        # A longer body is refused for its length, so it must not be refused for its memory.
         limit = max(self.settings.max_json_bytes, self.settings.max_body_bytes)
-        with self.lifecycle.request(), self.ledger.admit(min(size, limit), caller.client) as claim:
-            yield claim
+        return self.ledger.admit(min(size, limit), caller.client)
 
     async def decode(self, picture: bytes, chain: Chain, options: Options, caller: Caller) -> Decoded:
         """The pixels that the chain reads. ImageTooSmall where a step needs a larger image, else what the codec says."""
@@ -130,7 +129,8 @@ class Service:
             deadline=caller.deadline,
             priority=caller.priority,
             weight=caller.weight,
-            scratch=self.backend.scratch_bytes(item),
+            # Where a batch's jobs run one after another, their scratch does not add up.
+            scratch=0 if self.backend.share else self.backend.scratch_bytes(item),
         )
         done = await self.batcher.submit(job)
         return Analysis(decoded.info, done.value, decoded.seconds, done)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from collections.abc import Mapping
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -20,6 +20,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app.jobs import Completed, Loss, Observer, Reason
 
 PHASES = ("receive", "decode", "queue", "form", "h2d", "kernel", "d2h", "encode", "send")
+PROBES = ("/livez", "/readyz", "/metrics")
 FAST_BUCKETS = (
     *(0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075),
     *(0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
@@ -117,13 +118,17 @@ class BatchObserver(Observer):
             self._metrics.prediction_ratio.observe(actual / seconds)
 
 
+def _timestamp(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 class JsonLines(logging.Formatter):
     """One JSON object a line: time, level, logger, event, and the record's `fields`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of one record."""
         line: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "time": _timestamp(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
@@ -145,8 +150,23 @@ def configure_logging(level: str) -> None:
         target.propagate = name == "uvicorn.error"
 
 
-def log_request(fields: Mapping[str, Any]) -> None:
-    """The one line a request; 5xx answers are warnings."""
-    level = logging.WARNING if int(fields["status"]) >= 500 else logging.INFO
-    if logger.isEnabledFor(level):
-        logger.log(level, "request", extra={"fields": fields})
+class RequestLog:
+    """The one line a request, in the form of `JsonLines`. Written directly: the logging module takes ten times as long."""
+
+    def __init__(self, level: str, stream: BinaryIO) -> None:
+        self._least = logging.getLevelNamesMapping()[level.upper()]
+        self._stream = stream
+
+    def write(self, fields: Mapping[str, Any]) -> None:
+        """5xx answers are warnings; probes that find nothing wrong are for debugging."""
+        quiet = fields["route"] in PROBES and fields["status"] < 400
+        level = logging.WARNING if fields["status"] >= 500 else logging.DEBUG if quiet else logging.INFO
+        if level < self._least:
+            return
+        time = _timestamp(datetime.now(UTC))
+        line = {"time": time, "level": logging.getLevelName(level).lower(), "logger": "vision", "event": "request", **fields}
+        try:
+            self._stream.write(orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE))
+            self._stream.flush()
+        except OSError:  # a full disk or a closed pipe must not cost an answer
+            return
