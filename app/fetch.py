@@ -1,8 +1,8 @@
 """An image by its URL, without being led anywhere else: https only, every address checked, the connection pinned to the checked one.
 
-The name is resolved once; every answer must be global; the connection goes to that very address, with the name in SNI, certificate check
-and Host. Redirects are followed by hand and checked like the first URL. Nothing is taken from the environment (no proxies, no .netrc), and the
-bytes are counted as they arrive. Off unless VISION_FETCH is on.
+The name is resolved once; every answer must be global; the connection goes to that very address, with the name in SNI, certificate
+check and Host. Redirects are followed by hand and checked like the first URL. Nothing is taken from the environment (no proxies, no
+.netrc), and the bytes are counted as they arrive. Off unless VISION_FETCH is on.
 """
 
 from __future__ import annotations
