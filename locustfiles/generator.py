@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import socket
 import statistics
 import time
@@ -27,6 +28,8 @@ from locustfiles.target import Target, Unreachable
 from locustfiles.uploads import upload
 
 Plan = Callable[[ScenarioSlo, float], list[Phase]]
+
+logger = logging.getLogger(__name__)
 
 PULSE_S = 0.02
 GRACE_S = 15.0  # for answers that are still out when the plan ends; the service's own deadline is shorter
@@ -114,6 +117,9 @@ class Generator:
             self.ledger.health.append(self._health())
         except Unreachable as error:
             self.ledger.invalid.append(str(error))
+        except Exception as error:
+            logger.exception("the generator failed")
+            self.ledger.invalid.append(f"the generator failed: {error!r}")
         finally:
             self.ledger.finished += 1
             self.ended.set()
@@ -144,7 +150,8 @@ class Generator:
         self.ledger.library_ms.append(library_ms)
         self.ledger.connect_ms.append(_connect_ms(self.host))
         self.ledger.by_first_answer = {ask.operator.path for ask in deck} - self.book.checked_by_oracle()
-        self.phases = self.ledger.phases = self.plan(self.slo, self._offered(library_ms))
+        rate = self._offered(library_ms)
+        self.phases = self.ledger.phases = self.plan(self._long_enough(deck, rate), rate)
         for ask in deck:
             upload(ask.picture, ask.form)
         self._deck, self.deck_size = itertools.cycle(deck), len(deck)
@@ -168,12 +175,22 @@ class Generator:
         return min(spent)
 
     def _offered(self, library_ms: float) -> float:
-        """Requests per second to offer: as the file says, else what keeps ``load`` cores busy with direct calls, but
-        enough for the samples that the verdict needs."""
+        """Requests per second to offer: as the file says, else what keeps ``load`` cores busy with direct calls."""
         if self.slo.rate_per_s is not None:
             return self.slo.rate_per_s
-        enough = 1.25 * self.slo.required_samples() / self.slo.duration_s
-        return max(enough, 1000 * self.slo.load / library_ms if self.slo.load and library_ms else 0.0)
+        return 1000 * self.slo.load / library_ms if self.slo.load and library_ms else 0.0
+
+    def _long_enough(self, deck: list[Ask], rate: float) -> ScenarioSlo:
+        """The objectives with the judged time drawn out, at most to the double, until every group has its samples."""
+        if not rate:
+            return self.slo
+        needed = float(self.slo.required_samples())
+        for path in {ask.operator.path for ask in deck}:
+            if (limits := self.slo.operators.get(path, self.slo.operators.get("each"))) is not None:
+                dealt = sum(ask.operator.path == path and ask.picture.size == "small" for ask in deck)
+                needed = max(needed, limits.required_samples() * len(deck) / max(dealt, 1))
+        seconds = max(self.slo.duration_s, min(1.1 * needed / rate, 2 * self.slo.duration_s))
+        return self.slo.model_copy(update={"duration_s": seconds})
 
     def _await_end(self) -> None:
         self._cut.wait(timeout=self._end_s - self.now())

@@ -50,7 +50,10 @@ class Observer:
 
     def __init__(self, host: str, pid: int = 0) -> None:
         self._target = Target(host, timeout_s=5)
-        self._process = psutil.Process(pid) if pid else None
+        try:
+            self._process = psutil.Process(pid) if pid else None
+        except psutil.NoSuchProcess as error:
+            raise Unreachable(f"no process has the id {pid}") from error
         self._observed = Observed()
         self._before: Series = {}
         self._watch: gevent.Greenlet | None = None

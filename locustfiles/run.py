@@ -101,7 +101,12 @@ def _locust(name: str, served: Service, unbatched: str, options: argparse.Namesp
         command += ["--processes", str(options.processes)]
     log = out / "locust.log"
     with log.open("wb") as output:
-        ended = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False)
+        limits = load_slo(options.slo_file, options.profile).scenarios[name]
+        patience_s = 2 * (limits.warmup_s + limits.duration_s) + 180
+        try:
+            ended = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False, timeout=patience_s)
+        except subprocess.TimeoutExpired as error:
+            raise Unreachable(f"{name} did not end within {patience_s:.0f} s; see {log}") from error
     if not result.exists():
         said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
         raise Unreachable(f"{name} ended with {ended.returncode} and no verdict:\n{said}")

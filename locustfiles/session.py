@@ -19,6 +19,7 @@ from locustfiles.generator import Generator, Plan
 from locustfiles.ledger import Ledger
 from locustfiles.observer import Observer
 from locustfiles.slo import SLO_FILE, ScenarioSlo, SloFile, load_slo
+from locustfiles.target import Unreachable
 from locustfiles.verdict import Verdict, judge
 
 _WIRE = "visionbatch"  # our part of Locust's report messages
@@ -41,6 +42,7 @@ class Session:
         events.test_start.add_listener(self._on_start)
         events.test_stop.add_listener(self._on_stop)
         events.quitting.add_listener(self._on_quitting)
+        events.user_error.add_listener(self._on_user_error)
 
     @property
     def limits(self) -> ScenarioSlo:
@@ -77,22 +79,34 @@ class Session:
         self._ledger = Ledger()
         if self._is_master:  # the workers learn it with the message that starts them
             self._options.generators = self._runner.worker_count
-        if not self._is_worker:
-            self._observer = Observer(host, self._options.server_pid)
-            self._observer.start()
-            gevent.spawn(self._end_when_done)
         if not self._is_master:
             generators = getattr(environment.parsed_options, "generators", 1)
-            self.generator = Generator(host, self.limits, self._deck, self._plan, generators)
+            self.generator = Generator(host, self.limits, self._deck, self._plan, generators, self._ledger)
             if self._second_host and not self.unbatched_host:
-                self.generator.ledger.invalid.append("--unbatched-host is needed: the same service that batches nothing")
+                self._ledger.invalid.append("--unbatched-host is needed: the same service that batches nothing")
             gevent.spawn(self.generator.run)
+        if not self._is_worker:
+            gevent.spawn(self._end_when_done)
+            try:
+                self._observer = Observer(host, self._options.server_pid)
+            except Unreachable as error:
+                self._ledger.invalid.append(str(error))
+                self._observer = Observer(host)
+            self._observer.start()
+
+    def _on_user_error(self, exception: Exception, **_: Any) -> None:
+        """A defect of ours, or of a worker's: what it hides cannot be judged."""
+        if not self._is_master:
+            self.generator.ledger.invalid.append(f"a user failed: {exception!r}")
 
     def _end_when_done(self) -> None:
         """Ends the run once every generator has ended its plan: there is no --run-time to get wrong."""
         if self._is_master:
             while self._ledger.finished < self._options.generators:
                 gevent.sleep(0.1)
+                if self._runner.worker_count < self._options.generators:
+                    self._ledger.invalid.append("a worker was lost")
+                    break
         else:
             self.generator.ended.wait()
         if self._options.headless:

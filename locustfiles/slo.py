@@ -75,12 +75,22 @@ class ScenarioSlo(Limits):
     min_capacity_cores: Positive | None = Field(None, description="throughput at the knee, in cores of direct calls")
     max_ratio: dict[str, Positive] = Field({}, description="'a/b': most that group a's p50 may be of group b's")
 
+    def judged_percentiles(self) -> set[str]:
+        """Field names of all percentiles that are judged, for whatever group."""
+        return {name for limits in (self, *self.operators.values(), *self.groups.values()) for name in limits.times()}
+
+    def judges_times(self) -> bool:
+        """Whether anything depends on how fast this machine is."""
+        return self.goodput_ms is not None or bool(self.judged_percentiles())
+
 
 class Generator(_Model):
-    """When the generator, not the service, was the limit. The process's share of one core, and how late its loop wakes."""
+    """When the run says nothing about the service: the generator's share of one core, how late its loop wakes, and how much
+    longer the control takes to be answered than its direct call takes (a machine that is busy with something else)."""
 
     max_cpu: Ratio = 0.9
     max_lag_ms: Positive = 40.0
+    max_control_ratio: Positive = 5.0
 
 
 class Reference(_Model):

@@ -3,10 +3,6 @@
 A wrong answer and a refusal without Retry-After are facts: they miss whatever else happened. Times, ratios and memory are
 measurements: they are worth nothing where the generator was the limit, the rate was not reached or samples are too few,
 and then the run is invalid, not passed and not missed.
-
-Times in slo.yaml are the reference machine's. Here they are multiplied by how much longer the direct library call takes
-(the control, asked beside the service all through the run), or, for a machine class known by name, by its fixed factor.
-The distance to the service is added.
 """
 
 from __future__ import annotations
@@ -20,6 +16,7 @@ from locustfiles.arrivals import Phase
 from locustfiles.ledger import Ledger
 from locustfiles.observer import Observed
 from locustfiles.samples import BARE, FAILURES, OK, REFUSED, WRONG, Samples, percentile
+from locustfiles.scale import Scale, measured_scale
 from locustfiles.series import Charts, charts, recovery_s, steps
 from locustfiles.slo import QUANTILES, Limits, ScenarioSlo, SloFile, samples_needed
 
@@ -39,22 +36,6 @@ class Line(BaseModel):
     state: State = "pass"
     fact: bool = False
     note: str = ""
-
-
-class Scale(BaseModel):
-    """How times are carried over from the reference machine."""
-
-    how: str
-    median: float = 1.0
-    tail: float = 1.0
-    distance_ms: float = 0.0
-    control_p50_ms: float | None = None
-    control_p95_ms: float | None = None
-    library_ms: float | None = None
-
-    def limit(self, quantile: float, limit_ms: float) -> float:
-        """A limit of slo.yaml, on this machine."""
-        return limit_ms * (self.median if quantile <= 0.5 else self.tail) + self.distance_ms
 
 
 class Verdict(BaseModel):
@@ -90,10 +71,14 @@ def judge(name: str, slo: SloFile, ledger: Ledger, observed: Observed, machine: 
     limits = slo.scenarios[name]
     judged = {phase.name for phase in ledger.phases if phase.judged}
     good = ledger.samples.where(lambda label: label.arm == NO_SIDE and label.phase in judged)
-    scale = _scale(slo, limits, ledger, machine)
+    scale = measured_scale(slo, ledger, machine)
     goodput_ms = scale.limit(0.5, limits.goodput_ms) if limits.goodput_ms else None
     lines = [*_facts(ledger.samples), *_generators(slo, limits, ledger)]
     reasons = list(ledger.invalid)
+    if not ledger.health and not reasons:
+        reasons.append("the run was ended before its plan")
+    if scale.doubt and limits.judges_times():
+        reasons.append(scale.doubt)
     if not reasons:
         lines += _rate(limits, ledger, judged)
         lines += _group("all", limits, good, scale)
@@ -113,39 +98,6 @@ def judge(name: str, slo: SloFile, ledger: Ledger, observed: Observed, machine: 
     )
 
 
-def _judges_times(limits: ScenarioSlo) -> bool:
-    every = (limits, *limits.operators.values(), *limits.groups.values())
-    return limits.goodput_ms is not None or any(each.times() for each in every)
-
-
-def _scale(slo: SloFile, limits: ScenarioSlo, ledger: Ledger, machine: str | None) -> Scale:
-    distance = max(0.0, statistics.median(ledger.connect_ms) - slo.reference.connect_ms) if ledger.connect_ms else 0.0
-    if machine is not None:
-        factor = slo.machines.get(machine)
-        if factor is None:
-            ledger.invalid.append(f"machine class {machine!r} is not in the file: {', '.join(slo.machines)}")
-            factor = 1.0
-        return Scale(how=f"machine class {machine}", median=factor, tail=factor, distance_ms=distance)
-    reference = {phase.name for phase in ledger.phases if phase.reference}
-    control = ledger.samples.where(lambda label: label.arm == "control" and label.phase in reference)
-    if len(control) < samples_needed(0.5):
-        if len(control) and not ledger.invalid and _judges_times(limits):
-            ledger.invalid.append(f"only {len(control)} answers of the control: how fast this machine is is not known")
-        return Scale(how="as on the reference machine: the direct library call was not measured", distance_ms=distance)
-    ordered = control.latencies()
-    median, tail = percentile(ordered, 0.5), percentile(ordered, 0.95)
-    factor = median / slo.reference.control_p50_ms
-    return Scale(
-        how="multiples of the direct library call, measured beside the run",
-        median=factor,
-        tail=max(factor, tail / slo.reference.control_p95_ms),
-        distance_ms=distance,
-        control_p50_ms=median,
-        control_p95_ms=tail,
-        library_ms=statistics.median(row.service_ms for row in control),
-    )
-
-
 def _facts(samples: Samples) -> list[Line]:
     return [
         Line(
@@ -162,8 +114,7 @@ def _facts(samples: Samples) -> list[Line]:
 
 def _strictest(limits: ScenarioSlo) -> str:
     """The outermost percentile that is judged: the one up to which the generator must have been on time."""
-    judged = {name for each in (limits, *limits.operators.values(), *limits.groups.values()) for name in each.times()}
-    return max(judged, key=lambda name: QUANTILES[name], default="p50_ms")
+    return max(limits.judged_percentiles(), key=lambda name: QUANTILES[name], default="p50_ms")
 
 
 def _generators(slo: SloFile, limits: ScenarioSlo, ledger: Ledger) -> list[Line]:
@@ -178,8 +129,6 @@ def _generators(slo: SloFile, limits: ScenarioSlo, ledger: Ledger) -> list[Line]
         if lag > most.max_lag_ms:
             lag_line.state, lag_line.note = "invalid", f"it was starved: it woke {lag:.0f} ms late"
         lines += [cpu_line, lag_line]
-    if not lines and not ledger.invalid:
-        ledger.invalid.append("the run was ended before its plan")
     return lines
 
 
