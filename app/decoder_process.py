@@ -28,6 +28,7 @@ from app.decoder_worker import MOST_MESSAGE_BYTES, SEALS, SLAB_BYTES
 from app.problems import ImageTooLarge, ImageUnreadable, Problem, UnsupportedMediaType
 
 _PROBLEMS: dict[str, type[Problem]] = {kind.code: kind for kind in (ImageTooLarge, ImageUnreadable, UnsupportedMediaType)}
+_BROKEN = "The image's decoder broke down over it: the image is damaged. Save or upload it again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,14 @@ class Decoded:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class DecodeJob:
-    """An image on its way through a decoder. Nobody need wait for `result` any more."""
+    """An image on its way through a decoder. Nobody need wait for `result` any more. `tried`: a process has ended over it."""
 
     data: bytes
     options: DecodeOptions
     result: asyncio.Future[Decoded]
+    tried: bool = False
 
 
 class Nursery:
@@ -108,9 +110,18 @@ class Nursery:
 
 
 class Decoder:
-    """One process. It calls `freed` when it is ready and after every job, and `lost` when it turned out to be gone or had to be killed."""
+    """One process. It calls `freed` when it is ready and after every job; `lost` when it had to be killed or turned out to be gone.
 
-    def __init__(self, nursery: Nursery, timeout_s: float, freed: Callable[[Decoder], None], lost: Callable[[Decoder], None]) -> None:
+    A job whose process just ended may be innocent of that: `lost` gets it back, unanswered, to be tried once more.
+    """
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        timeout_s: float,
+        freed: Callable[[Decoder], None],
+        lost: Callable[[Decoder, DecodeJob | None], None],
+    ) -> None:
         self.job: DecodeJob | None = None
         self.ready = False
         self._timeout_s = timeout_s
@@ -120,9 +131,9 @@ class Decoder:
         self._timer: asyncio.TimerHandle | None = None
         slab = os.memfd_create("slab", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.ftruncate(slab, SLAB_BYTES)
+            os.ftruncate(slab, SLAB_BYTES + 1)
             fcntl.fcntl(slab, fcntl.F_ADD_SEALS, SEALS)
-            self._slab = mmap.mmap(slab, SLAB_BYTES)
+            self._slab = mmap.mmap(slab, SLAB_BYTES + 1)
             self._socket = nursery.fork(slab)
         finally:
             os.close(slab)
@@ -130,9 +141,10 @@ class Decoder:
         self._loop.add_reader(self._socket.fileno(), self._receive)
 
     def begin(self, job: DecodeJob) -> bool:
-        """Hand an image to the idle process. False if the process turns out to be gone: the job is as it was, and `lost` was called."""
+        """Hand an image to the idle process. False, and `lost` was called, if the process turns out to be gone."""
         request = b'{"bytes": %d, "options": %s}' % (len(job.data), _as_json(job.options))
         descriptors: list[int] = []
+        self._slab[SLAB_BYTES] = 0
         try:
             if len(job.data) <= SLAB_BYTES:
                 self._slab[: len(job.data)] = job.data
@@ -140,7 +152,7 @@ class Decoder:
                 descriptors.append(_memory_of(job.data))
             socket.send_fds(self._socket, [request], descriptors)
         except OSError:
-            self._give_up()
+            self._give_up(None)
             return False
         finally:
             for descriptor in descriptors:
@@ -159,9 +171,9 @@ class Decoder:
             os.close(self._process)
         self._settle(problem)
 
-    def _give_up(self, problem: Problem | None = None) -> None:
+    def _give_up(self, problem: Problem | None, unanswered: DecodeJob | None = None) -> None:
         self.close(problem)
-        self._lost(self)
+        self._lost(self, unanswered)
 
     def _overdue(self) -> None:
         self._give_up(
@@ -176,8 +188,11 @@ class Decoder:
         descriptors: list[int] = []
         try:
             message, descriptors, flags, _ = socket.recv_fds(self._socket, MOST_MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
-            if not message or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-                raise ValueError("the process ended or says too much")
+            if not message:
+                self._ended()
+                return
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+                raise ValueError("the process says too much")
             answer = json.loads(message)
             if not self.ready:
                 self._process = os.dup(descriptors[0])
@@ -189,12 +204,21 @@ class Decoder:
         except BlockingIOError:
             return
         except Exception:  # whatever is wrong with a message of a process that parses hostile bytes, the process is not to be used again
-            self._give_up(ImageUnreadable("The image's decoder broke down over it: the image is damaged. Save or upload it again."))
+            self._give_up(ImageUnreadable(_BROKEN))
             return
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._freed(self)
+
+    def _ended(self) -> None:
+        job, taken = self.job, self._slab[SLAB_BYTES] == 1
+        if job is not None and not (taken and job.tried):
+            self.job = None
+            job.tried = taken
+            self._give_up(None, job)
+        else:
+            self._give_up(ImageUnreadable(_BROKEN))
 
     def _settle(self, outcome: Decoded | Problem | None) -> None:
         """Give the job its outcome, if somebody still waits for it."""

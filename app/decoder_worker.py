@@ -11,7 +11,8 @@ memory and processor time. Messages are JSON with at most one file descriptor, s
     worker  -> service  {"problem": {...}}
 
 The slab is memory that both sides keep mapped. First it holds the image file, then the pixels. Pages of a new memfd cost more than most
-decodes, so only what is large gets one.
+decodes, so only what is large gets one. The byte behind it is set as soon as a request is taken: should the process end, that tells
+whether the image can have had a part in it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def nursery(decode: Decode = decode) -> None:
             return
         if os.fork() == 0:
             control.close()
-            service, slab = socket.socket(fileno=descriptors[0]), mmap.mmap(descriptors[1], SLAB_BYTES)
+            service, slab = socket.socket(fileno=descriptors[0]), mmap.mmap(descriptors[1], SLAB_BYTES + 1)
             _confine(memory_bytes)
             _work(service, slab, decode, cpu_s)
             os._exit(0)
@@ -76,6 +77,7 @@ def _work(service: socket.socket, slab: mmap.mmap, decode: Decode, cpu_s: float)
         message, descriptors, *_ = socket.recv_fds(service, MOST_MESSAGE_BYTES, 1)
         if not message:
             return
+        slab[SLAB_BYTES] = 1
         # Only a backstop: the service's own clock ends a decode sooner, unless the service itself is stuck.
         used = resource.getrusage(resource.RUSAGE_SELF)
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + cpu_s) + 1, resource.RLIM_INFINITY))

@@ -120,12 +120,15 @@ class DecoderPool:
         if self._all_ready and not self._all_ready.done() and sum(each.ready for each in self._decoders) == self.size:
             self._all_ready.set_result(None)
 
-    def _lost(self, decoder: Decoder) -> None:
+    def _lost(self, decoder: Decoder, unanswered: DecodeJob | None) -> None:
         self.restarts += 1
+        if unanswered is not None and not unanswered.result.done():
+            self._queue.appendleft(unanswered)
         self._decoders.remove(decoder)
         if decoder in self._idle:
             self._idle.remove(decoder)
         asyncio.get_running_loop().call_later(0 if decoder.ready else _RESPAWN_PAUSE_S, self._spawn)
+        self._dispatch()
         code = self._nursery.exit_code
         if code is not None and self._all_ready and not self._all_ready.done():
             self._all_ready.set_exception(RuntimeError(f"the decoders' nursery ended with exit code {code} before it was up"))

@@ -33,7 +33,10 @@ def _binary(data: bytes, offset: int, count: int, maxval: int) -> NDArray[np.int
 
 def _plain(data: bytes, offset: int, count: int, maxval: int) -> NDArray[np.integer[Any]]:
     text = re.sub(rb"#[^\r\n]*", b" ", data[offset:])
-    values = np.fromstring(text, np.int64, count, sep=" ")
-    if values.size < count or values.min() < 0 or values.max() > maxval:
+    blank = np.frombuffer(b" " + text, np.uint8) <= ord(" ")
+    starts = np.flatnonzero(blank[:-1] & ~blank[1:])
+    end = int(starts[count]) if starts.size > count else None  # whatever follows the last sample is not read
+    values = np.fromstring(text[:end], np.int64, sep=" ")
+    if values.size != count or values.min() < 0 or values.max() > maxval:
         raise ValueError("samples are missing or out of range")
     return values

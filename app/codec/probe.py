@@ -19,6 +19,7 @@ from PIL import (
     WebPImagePlugin,
 )
 
+from app.codec.chunks import check_chunks
 from app.codec.formats import HEIC_INSTALLED
 from app.codec.frames import gif_frames, tiff_frames
 from app.codec.image import DecodeOptions
@@ -42,11 +43,9 @@ if HEIC_INSTALLED:
     pillow_heif.options.DECODE_THREADS = 1
     _PLUGINS["heic"] = "HEIF"
 
-PngImagePlugin.MAX_TEXT_MEMORY = 4 << 20  # Pillow's own 64 MiB take a tenth of a second to inflate
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # there is a decoder process a core already
 
 MOST_SCANS = 100  # of a progressive JPEG: encoders write about ten, and each costs a pass over the whole picture
-MOST_CHUNKS = 65_536  # of a PNG
 _ORIENTATION = 274
 _BITS_PER_SAMPLE = 258
 
@@ -64,7 +63,7 @@ class Header:
 def read_header(data: bytes, name: str, options: DecodeOptions) -> Header:
     """Open `data` as the sniffed format `name`. Raises ImageTooLarge, ImageUnreadable, or what Pillow raises on a broken header."""
     if name == "png":
-        _check_chunks(data)
+        check_chunks(data)
     # Pillow warns at this many pixels, here and before it allocates for a frame; `decode` makes the warning an error.
     Image.MAX_IMAGE_PIXELS = options.max_pixels
     image = Image.open(io.BytesIO(data), formats=[_PLUGINS[name]])
@@ -107,16 +106,6 @@ def too_many_pixels(measured: int | None, options: DecodeOptions) -> ImageTooLar
         measured=measured,
         setting="VISION_MAX_PIXELS",
     )
-
-
-def _check_chunks(data: bytes) -> None:
-    """Refuse a PNG of very many chunks, each of which costs an interpreted step."""
-    at = 8
-    for _ in range(MOST_CHUNKS):
-        if at + 8 > len(data):
-            return
-        at += 12 + int.from_bytes(data[at : at + 4], "big")
-    raise ImageUnreadable(f"The PNG has more than {MOST_CHUNKS:,} chunks. Save it again.", limit=MOST_CHUNKS)
 
 
 def _frames(image: ImageFile.ImageFile, data: bytes, name: str, cap: int) -> int:
