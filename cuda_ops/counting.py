@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cuda_ops.batch import FIRST, HEIGHT, OFFSET, WIDTH, CudaBatch
 from cuda_ops.device import find_image
-from cuda_ops.jit import host, kernel
+from cuda_ops.jit import cuda_device, host, kernel
 from cuda_ops.operator import ArraySpec, KernelSpec
 
 LEVELS = 256
@@ -57,6 +57,37 @@ def count_levels(pixels, lanes, counts):
             counts[lane % channels][level] += lanes[LEVELS * lane + level]
     for i in range(words.size * 8, pixels.size):
         counts[i % channels][pixels[i]] += one
+
+
+@host
+def count_span(pixels, words, first, end, lanes):
+    """Add pixels[first:end] to the four lanes; `words` are the same pixels as 64-bit words."""
+    one, byte = np.int32(1), np.uint64(255)
+    begin, stop = (first + 7) >> 3, end >> 3
+    if stop <= begin:
+        for i in range(first, end):
+            lanes[pixels[i]] += one
+        return
+    for i in range(first, 8 * begin):
+        lanes[pixels[i]] += one
+    for word in words[begin:stop]:
+        for k in range(8):
+            lanes[np.uint64(LEVELS * (k % 4)) + ((word >> np.uint64(8 * k)) & byte)] += one
+    for i in range(8 * stop, end):
+        lanes[pixels[i]] += one
+
+
+@cuda_device
+def inclusive_sums(values, thread):
+    """Turn the shared values, one a thread, into their inclusive prefix sums."""
+    cuda.syncthreads()
+    step = 1
+    while step < values.shape[0]:
+        before = values[thread - step] if thread >= step else int32(0)
+        cuda.syncthreads()
+        values[thread] += before
+        cuda.syncthreads()
+        step <<= 1
 
 
 def stretches(height: int, width: int, params: Any) -> int:

@@ -24,6 +24,7 @@ from cuda_ops.counting import (
     count_levels,
     count_spec,
     flat,
+    inclusive_sums,
     lanes_spec,
     stretches,
 )
@@ -125,14 +126,7 @@ def scan_levels(starts, table, counts, levels):
     for k in range(SPAN):
         own += counts[base + k]
     sums[thread] = own
-    gpu.syncthreads()
-    step = 1
-    while step < SCAN_THREADS:
-        before = sums[thread - step] if thread >= step else int32(0)
-        gpu.syncthreads()
-        sums[thread] += before
-        gpu.syncthreads()
-        step <<= 1
+    inclusive_sums(sums, thread)
     running = sums[thread] - own
     if running == 0 and own > 0:
         k = 0

@@ -147,6 +147,13 @@ def oracle(image: NDArray[np.uint8], params: HistogramParams) -> Result:
     return _result(image, params, count, lambda plane: cv2.meanStdDev(plane)[0][0, 0], lambda plane: cv2.meanStdDev(plane)[1][0, 0])
 
 
+def rival(image: NDArray[np.uint8], params: HistogramParams) -> object:
+    """cv2.calcHist alone."""
+    import cv2
+
+    return [cv2.calcHist([image], [channel], None, [params.bins], [0, LEVELS]) for channel in range(len(channels(params)))]
+
+
 def agrees(got: Result, expected: Result) -> str | None:
     """Counts to the unit; statistics to 1e-5, for OpenCV takes a difference of rounded sums."""
     for name, counts in expected.arrays.items():
@@ -203,6 +210,7 @@ register(
         structural=("channels",),
         pixel_class=pixel_class,
         agrees=agrees,
+        rival=rival,
         kernels=kernels,
     )
 )

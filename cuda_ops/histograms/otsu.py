@@ -239,11 +239,21 @@ def reference(image: NDArray[np.uint8], params: OtsuParams) -> Result:
 
 
 def oracle(image: NDArray[np.uint8], params: OtsuParams) -> Result:
-    """cv2.threshold with THRESH_OTSU."""
+    """cv2.threshold with THRESH_OTSU, by OpenCV's own code."""
     import cv2
 
+    closed_library = cv2.ipp.useIPP()
+    cv2.ipp.setUseIPP(False)
     threshold, _ = cv2.threshold(image, 0, 255, cv2.THRESH_BINARY | cv2.THRESH_OTSU)
+    cv2.ipp.setUseIPP(closed_library)
     return _result(image, params, int(threshold))
+
+
+def rival(image: NDArray[np.uint8], params: OtsuParams) -> object:
+    """cv2.threshold alone."""
+    import cv2
+
+    return cv2.threshold(image, 0, 255, cv2.THRESH_BINARY | cv2.THRESH_OTSU)
 
 
 def samples() -> Sequence[Sample]:
@@ -284,6 +294,7 @@ register(
         errors=errors,
         blocks={"stretch": stretches},
         structural=("mask",),
+        rival=rival,
         kernels=kernels,
     )
 )
