@@ -1,4 +1,4 @@
-"""The command line: `python -m app` serves; `health`, `warm` and `openapi` are for containers, builds and CI."""
+"""The command line: `python -m app` serves; `health`, `warm`, `openapi` and `key` are for operators, builds and CI."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ USAGE_ERROR = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m app", description="Classical computer vision over HTTP.")
-    parser.add_argument("command", nargs="?", default="serve", choices=("serve", "health", "warm", "openapi"))
+    parser.add_argument("command", nargs="?", default="serve", choices=("serve", "health", "warm", "openapi", "key"))
+    parser.add_argument("name", nargs="?", default="", help="for `key`: whom the key is for")
     parser.add_argument("--print-config", action="store_true", help="print every setting and its value, then exit")
     parser.add_argument("--workers", type=int, help="processes that share the port (VISION_WORKERS)")
     chosen = parser.parse_args(arguments)
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.print_config:
         sys.stdout.write(orjson.dumps(describe(settings), option=orjson.OPT_INDENT_2).decode() + "\n")
         return 0
+    if chosen.command == "key":
+        return key(chosen.name)
     command = {"serve": serve, "health": health, "warm": warm, "openapi": openapi}[chosen.command]
     return command(settings)
 
@@ -68,6 +71,20 @@ def health(settings: Settings) -> int:
         return 1
     finally:
         connection.close()
+
+
+def key(name: str) -> int:
+    """Make an API key: the key for its user on standard error, its entry for the keys file on standard output."""
+    from app.keys import make_key
+
+    try:
+        secret, entry = make_key(name)
+    except ValidationError:
+        sys.stderr.write("name the key: python -m app key NAME, with letters, digits, '.', '_' and '-'\n")
+        return USAGE_ERROR
+    sys.stderr.write(f"the key, shown this once: {secret}\nits entry in the list `keys` of VISION_KEYS_FILE:\n")
+    sys.stdout.write(entry + "\n")
+    return 0
 
 
 def warm(settings: Settings) -> int:

@@ -25,13 +25,15 @@ _PAIRS = [high + low for high in _CROCKFORD for low in _CROCKFORD]
 
 @dataclass(slots=True)
 class Trace:
-    """What is known about one request; `phases` are seconds, and `fields` go into its log line."""
+    """What is known about one request; `phases` are seconds, `fields` go into its log line and `headers` into its answer."""
 
     request_id: str
     started: float
     phases: dict[str, float] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
     received: int = 0
+    whole: bool = False
     sent: int = 0
     status: int = 0
     answered: float = 0.0
@@ -64,6 +66,7 @@ class Frame:
         async def counted_receive() -> Message:
             message = await receive()
             trace.received += len(message.get("body", b""))
+            trace.whole = not message.get("more_body", False)
             return message
 
         async def framed_send(message: Message) -> None:
@@ -73,7 +76,11 @@ class Frame:
                     *message.get("headers", ()),
                     (b"x-request-id", trace.request_id.encode()),
                     (b"x-content-type-options", b"nosniff"),
+                    *((name.lower().encode(), value.encode()) for name, value in trace.headers.items()),
                 ]
+                if scope["method"] == "POST" and not trace.whole:
+                    # Answered before the body was read: the rest of it must not be taken for the next request.
+                    message["headers"].append((b"connection", b"close"))
             else:
                 trace.sent += len(message.get("body", b""))
             await send(message)

@@ -163,6 +163,9 @@ async def _receive(request: Request, sink: Callable[[bytes], None], limit: int, 
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGone("The client closed the connection while it sent the body.")
+        if "vision.late" in request.scope:
+            late: Problem = request.scope["vision.late"]  # the connection's own verdict, see transport.py
+            raise late
         chunk = message.get("body", b"")
         received += len(chunk)
         if received > limit:

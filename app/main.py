@@ -22,13 +22,16 @@ from app import openapi
 from app.batcher import Batcher
 from app.decoders import DecoderPool
 from app.engine import Engine
+from app.fetch import Fetcher
 from app.frame import Frame
 from app.intake import Intake
 from app.jobs import Limits
+from app.keys import load_keys
 from app.ledger import Ledger
 from app.lifecycle import Lifecycle, Phase
 from app.pipelines import batch_endpoint, pipeline_endpoint
 from app.problems import Problem, handle
+from app.rates import Rates
 from app.routes import WorkEndpoint, operator_endpoint
 from app.service import Service
 from app.settings import Settings
@@ -121,7 +124,7 @@ def create_app(settings: Settings | None = None, *, backend: Backend | None = No
             allow_origins=[origin.strip() for origin in settings.cors_origins.split(",")],
             allow_methods=["GET", "HEAD", "POST"],
             allow_headers=["*"],
-            expose_headers=["Server-Timing", "X-Request-ID", "X-Backend", "Retry-After"],
+            expose_headers=["Server-Timing", "X-Request-ID", "X-Backend", "Retry-After", "RateLimit", "RateLimit-Policy", "ETag"],
             max_age=3600,
         )
     return app
@@ -144,10 +147,18 @@ def _runtime(settings: Settings, known: Mapping[str, Operator], backend: Backend
         memory_bytes=settings.decode_memory_bytes,
         queue_limit=limits.queue_limit,
     )
+    fetcher = None
+    if settings.fetch:
+        fetcher = Fetcher(
+            ports=settings.ports,
+            timeout_s=settings.fetch_timeout_s,
+            max_hops=settings.fetch_hops,
+            max_bytes=settings.max_body_bytes,
+        )
     service = Service(
         settings=settings,
         operators=known,
-        intake=Intake(settings),
+        intake=Intake(settings, fetcher),
         decoders=decoders,
         batcher=batcher,
         backend=backend,
@@ -155,6 +166,8 @@ def _runtime(settings: Settings, known: Mapping[str, Operator], backend: Backend
         lifecycle=lifecycle,
         metrics=metrics,
         encoders=ThreadPoolExecutor(settings.share(0), thread_name_prefix="encode"),
+        keyring=load_keys(settings.keys_file),
+        rates=Rates(settings.workers),
     )
     runtime = Runtime(settings, service, engine)
     mark = int(limits.queue_limit * settings.ready_mark)

@@ -12,6 +12,7 @@ import uvicorn
 from app.main import Runtime, create_app
 from app.settings import Settings
 from app.telemetry import configure_logging
+from app.transport import Patience, protocol_class
 from cuda_ops import BackendMissing
 
 FAILED_START = 3
@@ -78,18 +79,31 @@ def serve_one(settings: Settings, listener: socket.socket | None = None, *, gree
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=protocol_class(_patience(settings, runtime)),
         ws="none",
         lifespan="on",
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_keep_alive=75,
+        timeout_keep_alive=int(settings.keep_alive_s),
         timeout_graceful_shutdown=5,
     )
     server = Server(config, runtime, greeting(settings, listener) if greet else "")
     server.run([listener])
     return runtime.service.lifecycle.exit_code or (0 if server.started and server.clean else 1)
+
+
+def _patience(settings: Settings, runtime: Runtime) -> Patience:
+    """The limits of one connection."""
+    service = runtime.service
+    return Patience(
+        receive_timeout_s=settings.receive_timeout_s,
+        min_receive_rate=settings.min_receive_rate,
+        send_timeout_s=settings.send_timeout_s,
+        max_header_bytes=settings.max_header_bytes,
+        max_connections=settings.share(settings.max_connections),
+        refused=lambda problem, _client: service.metrics.refusals.labels(problem.code, problem.reason or "").inc(),
+    )
 
 
 def listen(settings: Settings) -> socket.socket:

@@ -23,10 +23,12 @@ from app.decoders import Decoded, DecoderPool
 from app.frame import Trace
 from app.intake import Intake, Picture
 from app.jobs import Completed, Job
+from app.keys import Keyring
 from app.ledger import Claim, Ledger
 from app.lifecycle import Lifecycle
 from app.parameters import Options, refusal
 from app.problems import ClientGone, ImageTooSmall, Problem
+from app.rates import Rates
 from app.settings import Settings
 from app.telemetry import Metrics
 from cuda_ops import Backend, Chain, Item, Operator, Result, chain_key, pixel_class
@@ -72,10 +74,19 @@ class Service:
     lifecycle: Lifecycle
     metrics: Metrics
     encoders: ThreadPoolExecutor
+    keyring: Keyring
+    rates: Rates
 
     def caller(self, request: Request) -> Caller:
-        """The caller by its address. InvalidParameter when X-Deadline-Ms is none."""
-        client = request.scope.get("client")
+        """The caller by its key, else by its address. Raises why it may not come in, or InvalidParameter when X-Deadline-Ms is none."""
+        trace: Trace = request.scope["vision.trace"]
+        key = self.keyring.identify(request.headers, request.scope["path"].split("/")[2])
+        if key is None:
+            client = (request.scope.get("client") or ("",))[0]
+            trace.headers |= self.rates.take(client, self.settings.rate_per_s, self.settings.rate_burst)
+        else:
+            client = trace.fields["key"] = f"key:{key.name}"
+            trace.headers |= self.rates.take(client, key.rate_per_s, key.burst)
         deadline_ms = self.settings.deadline_ms
         asked = request.headers.get("x-deadline-ms")
         if asked is not None:
@@ -83,9 +94,9 @@ class Service:
                 detail = f"X-Deadline-Ms should be a whole number from 1 to {deadline_ms}, in milliseconds."
                 raise refusal("X-Deadline-Ms", detail, "/headers")
             deadline_ms = int(asked)
-        trace: Trace = request.scope["vision.trace"]
         started = time.monotonic() - (time.perf_counter() - trace.started)
-        return Caller(client[0] if client else "", started + deadline_ms / 1000)
+        priority, weight = (key.priority, key.weight) if key else (0, 1.0)
+        return Caller(client, started + deadline_ms / 1000, priority, weight)
 
     def admit(self, request: Request, caller: Caller) -> Claim:
         """The request's claim on memory, before its body is read. Overloaded when it does not fit."""

@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterator
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MIB = 1024 * 1024
+COMMAS: dict[str, JsonValue] = {"unit": "comma-separated"}
 
 
 def _number(default: float, unit: str, low: float, high: float, text: str) -> Any:
@@ -53,8 +54,19 @@ class Settings(BaseSettings):
     max_parts: int = _limit(20, "parts", 1, 1024, "Most parts of one multipart body.")
     receive_timeout_s: float = _limit(15.0, "seconds", 0.1, 3600, "Longest time to receive one request.")
     min_receive_rate: int = _limit(32_000, "bytes/second", 0, 1 << 30, "Least rate at which a body must arrive.")
+    send_timeout_s: float = _limit(30.0, "seconds", 0.1, 3600, "Longest time a client may leave its answer unread.")
+    max_header_bytes: int = _limit(16_384, "bytes", 1024, 1 << 20, "Most bytes of a request's line and headers.")
+    max_connections: int = _limit(4096, "connections", 1, 1_000_000, "Most open connections, in all.")
+    keep_alive_s: float = _limit(75.0, "seconds", 1, 3600, "How long a connection may idle between requests.")
     deadline_ms: int = _limit(10_000, "milliseconds", 1, 600_000, "Default of X-Deadline-Ms, and the most it may ask.")
     queue_limit: int = _limit(0, "jobs", 0, 1_000_000, "Most jobs that wait, in all; 0 means 8 launches a worker.")
+
+    rate_per_s: float = _limit(0.0, "requests/second", 0, 1_000_000, "Rate of one client without a key; 0 for none.")
+    rate_burst: int = _limit(20, "requests", 1, 1_000_000, "Requests of one client without a key at once.")
+    fetch: bool = _choice(False, "yes/no", "Fetch images that are given by URL.")
+    fetch_ports: str = Field("443", pattern=r"^\d{1,5}(,\d{1,5})*$", description="Ports that URLs may name.", json_schema_extra=COMMAS)
+    fetch_timeout_s: float = _limit(5.0, "seconds", 0.1, 600, "Longest time to fetch an image by its URL.")
+    fetch_hops: int = _limit(3, "redirects", 0, 20, "Most redirects that are followed.")
 
     batch_count: int = _number(32, "jobs", 1, 4096, "Most jobs of one launch.")
     batch_pixels: int = _number(64_000_000, "pixels", 1, 1 << 34, "Pixel target of a launch; a larger job goes alone.")
@@ -142,6 +154,11 @@ class Settings(BaseSettings):
             return not ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host != "localhost"
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """`fetch_ports` as numbers."""
+        return frozenset(int(port) for port in self.fetch_ports.split(","))
 
     def share(self, total: int) -> int:
         """This process's part, at least 1, of a count that all workers share; a total of 0 stands for one a core."""
