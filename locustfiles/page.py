@@ -29,12 +29,15 @@ def page(verdicts: Sequence[Verdict]) -> str:
     seconds = sum(verdict.seconds for verdict in verdicts)
     tiles = "".join(_tile(verdict) for verdict in verdicts)
     sections = "".join(_section(verdict) for verdict in verdicts)
+    count = (
+        f"{len(verdicts)} scenario{'s' if len(verdicts) != 1 else ''}, {requests:,} requests, every answer checked, {seconds:.0f} seconds."
+    )
+    where = escape(verdicts[0].where) if verdicts else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>Service levels: {word}</title><style>{_STYLE.read_text(encoding='utf-8')}</style></head><body>"
         f'<header class="{word}"><p class="sign">{_SIGNS[word]}</p><div><h1>Service levels: {word}</h1>'
-        f"<p>{_LEADS[word]} {len(verdicts)} scenario{'s' if len(verdicts) != 1 else ''}, {requests:,} requests, every answer "
-        f"checked, {seconds:.0f} seconds.</p></div></header><nav>{tiles}</nav>{sections}</body></html>"
+        f"<p>{_LEADS[word]} {count}</p><p>{where}</p></div></header><nav>{tiles}</nav>{sections}</body></html>"
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 from argparse import Namespace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +59,7 @@ class Session:
     def _on_init(self, environment: Environment, **_: Any) -> None:
         self._environment = environment
         options = self._options = environment.parsed_options or Namespace()
-        self._file: SloFile = load_slo(Path(options.slo_file), options.slo_profile)
-        if options.offered_rate:
-            scenario = self.limits.model_copy(update={"rate_per_s": options.offered_rate})
-            self._file = self._file.model_copy(update={"scenarios": {**self._file.scenarios, self.name: scenario}})
+        self._read_objectives()
         options.num_users = options.num_users or self.limits.users
         options.spawn_rate = options.spawn_rate or options.num_users
         runner = self._runner = environment.runner
@@ -73,9 +72,17 @@ class Session:
         if environment.web_ui is not None and environment.web_ui.app is not None:
             environment.web_ui.app.add_url_rule("/verdict", "verdict", self._page)
 
+    def _read_objectives(self) -> None:
+        """For each run anew: the web UI may have changed the options, and somebody the file."""
+        self._file: SloFile = load_slo(Path(self._options.slo_file), self._options.slo_profile)
+        if self._options.offered_rate:
+            scenario = self.limits.model_copy(update={"rate_per_s": float(self._options.offered_rate)})
+            self._file = self._file.model_copy(update={"scenarios": {**self._file.scenarios, self.name: scenario}})
+
     def _on_start(self, environment: Environment, **_: Any) -> None:
         host = environment.host or ""
         self._verdict = None
+        self._read_objectives()
         self._ledger = Ledger()
         if self._is_master:  # the workers learn it with the message that starts them
             self._options.generators = self._runner.worker_count
@@ -140,6 +147,9 @@ class Session:
         ledger = self._ledger if self._is_master else self.generator.ledger
         observed = self._observer.stop()
         self._verdict = judge(self.name, self._file, ledger, observed, os.environ.get("VISION_MACHINE"))
+        now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+        generator = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+        self._verdict.where = f"{now}, {self._environment.host}, asked from {generator}"
         print(report.terminal([self._verdict]))
         report.write([self._verdict], Path(self._options.slo_out))
 

@@ -1,7 +1,7 @@
 """From samples and objectives to one verdict: 0 pass, 1 missed, 2 the run says nothing.
 
-A wrong answer and a refusal without Retry-After are facts: they miss whatever else happened. Times, ratios and memory are
-measurements: they are worth nothing where the generator was the limit, the rate was not reached or samples are too few,
+A wrong answer, a refusal without Retry-After and memory that grows are facts: they miss whatever else happened. Times and ratios
+are measurements: they are worth nothing where the generator was the limit, the rate was not reached or samples are too few,
 and then the run is invalid, not passed and not missed.
 """
 
@@ -50,6 +50,7 @@ class Verdict(BaseModel):
     by_first_answer: list[str]
     requests: int
     seconds: float
+    where: str = ""  # service, generator and time, for the reader
 
     @property
     def exit_code(self) -> int:
@@ -74,6 +75,8 @@ def judge(name: str, slo: SloFile, ledger: Ledger, observed: Observed, machine: 
     scale = measured_scale(slo, ledger, machine)
     goodput_ms = scale.limit(0.5, limits.goodput_ms) if limits.goodput_ms else None
     lines = [*_facts(ledger.samples), *_generators(slo, limits, ledger)]
+    if limits.max_rss_growth_mb is not None:
+        lines.append(_memory(limits.max_rss_growth_mb, ledger, observed))
     reasons = list(ledger.invalid)
     if not ledger.health and not reasons:
         reasons.append("the run was ended before its plan")
@@ -83,7 +86,7 @@ def judge(name: str, slo: SloFile, ledger: Ledger, observed: Observed, machine: 
         lines += _rate(limits, ledger, judged)
         lines += _group("all", limits, good, scale)
         lines += _groups(limits, ledger.samples, good, judged, scale)
-        lines += _special(limits, ledger, observed, goodput_ms)
+        lines += _special(limits, ledger, goodput_ms)
         reasons += [f"{line.scope}: {line.note}" for line in lines if line.state == "invalid"]
     return Verdict(
         scenario=name,
@@ -194,10 +197,8 @@ def _side(samples: Samples, judged: set[str], group: str) -> Samples:
     return samples.where(lambda label: group in (label.arm, label.form) and label.phase in judged)
 
 
-def _special(limits: ScenarioSlo, ledger: Ledger, observed: Observed, goodput_ms: float | None) -> list[Line]:
+def _special(limits: ScenarioSlo, ledger: Ledger, goodput_ms: float | None) -> list[Line]:
     lines = []
-    if limits.max_rss_growth_mb is not None:
-        lines.append(_memory(limits.max_rss_growth_mb, ledger, observed))
     if limits.max_recovery_s is not None:
         lines.append(_at_most("all", "recovery", recovery_s(ledger), limits.max_recovery_s, "s"))
     if limits.min_capacity_cores is not None:
@@ -234,4 +235,6 @@ def _memory(most_mb: float, ledger: Ledger, observed: Observed) -> Line:
     used = [mb for at, mb in observed.memory if begin <= at - zero <= end]
     fifth = len(used) // 5
     grown = statistics.median(used[-fifth:]) - statistics.median(used[:fifth]) if fifth else None
-    return _at_most("service", "memory growth", grown, most_mb, "MB")
+    line = _at_most("service", "memory growth", grown, most_mb, "MB")
+    line.fact = True
+    return line
