@@ -37,7 +37,8 @@ Picture = bytes | Problem
 
 MAX_QUERY_FIELDS = 100
 LONGEST_REMEMBERED = 1024
-FORMS = "image/* or application/octet-stream (the image as the body), multipart/form-data, or application/json"
+MANY_FORMS = "multipart/form-data (repeated `files`) or application/json"
+FORMS = "image/* or application/octet-stream (the image as the body), multipart/form-data or application/json"
 ALONE = frozenset({"file"})
 MANY = frozenset({"file", "files"})
 
@@ -63,6 +64,8 @@ class Intake:
             fields, pictures = await self._from_json(request, _query(query_string), many)
         elif kind == "multipart/form-data":
             fields, pictures = await self._from_multipart(request, _query(query_string), many)
+        elif many:
+            raise UnsupportedMediaType(f"The Content-Type {kind[:60]} cannot hold several images. Use {MANY_FORMS}.")
         elif kind.startswith("image/") or kind in ("application/octet-stream", ""):
             planned = plan(query_fields(query_string) if len(query_string) <= LONGEST_REMEMBERED else _fields(_query(query_string)))
             return planned, [await self._from_body(request)]

@@ -42,6 +42,8 @@ from cuda_ops import Backend, Operator, create_backend, operators
 
 logger = logging.getLogger("vision.main")
 
+SAMPLE_S = 1.0
+
 
 @dataclass(slots=True)
 class Runtime:
@@ -52,6 +54,7 @@ class Runtime:
     engine: Engine
     watchdog: LoopWatchdog = field(default_factory=LoopWatchdog)
     warming: asyncio.Task[None] | None = None
+    sampling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Open everything and begin to warm up; the process is alive but not ready until `warming` is done."""
@@ -60,6 +63,7 @@ class Runtime:
         self.watchdog.open()
         self.service.lifecycle.advance(Phase.WARMING)
         self.warming = asyncio.create_task(self._warm_up())
+        self.sampling = asyncio.create_task(self._sample())
 
     async def drain(self) -> bool:
         """See `Lifecycle.drain`."""
@@ -68,12 +72,19 @@ class Runtime:
 
     async def stop(self) -> None:
         """Close everything."""
-        if self.warming is not None and not self.warming.done():
-            self.warming.cancel()
+        for task in (self.warming, self.sampling):
+            if task is not None:
+                task.cancel()
         self.watchdog.close()
         await self.service.decoders.close()
         await self.engine.close()
         self.service.encoders.shutdown(wait=False)
+
+    async def _sample(self) -> None:
+        """Another worker may be asked for the metrics, so each keeps its own states up to date."""
+        while True:
+            self.service.sample()
+            await asyncio.sleep(SAMPLE_S)
 
     async def _warm_up(self) -> None:
         lifecycle = self.service.lifecycle
@@ -112,7 +123,7 @@ def create_app(settings: Settings | None = None, *, backend: Backend | None = No
     app.openapi = document.build  # type: ignore[method-assign]
     endpoints = _work_endpoints(service)
     app.router.routes.extend(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items())
-    app.include_router(system_router(settings, known, service.lifecycle, service.metrics, document.text))
+    app.include_router(system_router(service, document.text))
     app.mount("/static", StaticFiles(directory=STATIC))
     for kind in (Problem, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, TypeVar
 
@@ -68,7 +68,7 @@ class Fields:
     values: Mapping[str, Any]
     op: Any = None
     steps: Any = None
-    query: bytes | None = None
+    query: bytes | None = field(default=None, compare=False)
 
 
 def parse_operator(operator: Operator, values: Mapping[str, Any]) -> tuple[Chain, Options]:

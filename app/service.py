@@ -77,6 +77,12 @@ class Service:
     keyring: Keyring
     rates: Rates
 
+    def sample(self) -> None:
+        """Set the metrics that are states, not events."""
+        self.metrics.ready.set(0 if self.lifecycle.troubles() else 1)
+        self.metrics.inflight_bytes.set(self.ledger.bytes)
+        self.metrics.decoder_restarts.set(self.decoders.restarts)
+
     def caller(self, request: Request) -> Caller:
         """The caller by its key, else by its address. Raises why it may not come in, or InvalidParameter when X-Deadline-Ms is none."""
         trace: Trace = request.scope["vision.trace"]

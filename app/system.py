@@ -12,10 +12,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.lifecycle import Lifecycle, Phase
+from app.lifecycle import Phase
 from app.problems import BackendUnavailable, Draining, NotFound, Problem, catalog
+from app.service import Service
 from app.settings import Settings, describe
-from app.telemetry import Metrics
 from cuda_ops import Operator
 
 STATIC = Path(__file__).parent / "static"
@@ -30,10 +30,9 @@ POLICIES = {
 }
 
 
-def system_router(
-    settings: Settings, operators: Mapping[str, Operator], lifecycle: Lifecycle, metrics: Metrics, document: Document
-) -> APIRouter:
+def system_router(service: Service, document: Document) -> APIRouter:
     """All GET endpoints (HEAD too). `document` gives the OpenAPI document as JSON text."""
+    operators = service.operators
     router = APIRouter(default_response_class=Response)
 
     def get(path: str, endpoint: Callable[..., Any]) -> None:
@@ -43,17 +42,17 @@ def system_router(
         return _json({"status": "alive"})
 
     async def readyz() -> Response:
-        troubles = lifecycle.troubles()
-        metrics.ready.set(0 if troubles else 1)
+        troubles = service.lifecycle.troubles()
         if troubles:
-            raise _not_ready(lifecycle.phase, troubles)
+            raise _not_ready(service.lifecycle.phase, troubles)
         return _json({"status": "ready"})
 
     async def exposition() -> Response:
-        return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        service.sample()
+        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     async def limits() -> Response:
-        return _json({"limits": published(settings)})
+        return _json({"limits": published(service.settings)})
 
     async def list_operators() -> Response:
         return _json({"operators": [declaration(operator) for operator in operators.values()]})

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
 import orjson
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.jobs import Completed, Loss, Observer, Reason
@@ -37,6 +37,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         in_registry: dict[str, Any] = {"registry": self.registry}
         added = {**in_registry, "multiprocess_mode": "livesum"}
         self.requests = Counter("vision_requests", "Answered requests.", ("route", "status"), **in_registry)
