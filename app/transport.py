@@ -63,6 +63,7 @@ class PatientProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._begun = 0.0
         self._arrived = 0  # bytes of this request, headers included
+        self._chunk = 0
         self._header_bytes = 0
         self._in_headers = True
         self._complete = True
@@ -96,7 +97,8 @@ class PatientProtocol(HttpToolsProtocol):
         """Count, then parse. What comes while lingering is thrown away."""
         if self._lingering or self.transport.is_closing():
             return
-        self._arrived += len(data)
+        self._chunk = len(data)
+        self._arrived += self._chunk
         super().data_received(data)
         if self._in_headers and not self._complete and self._arrived > self.patience.max_header_bytes:
             self._refuse(self._header_problem())
@@ -109,7 +111,7 @@ class PatientProtocol(HttpToolsProtocol):
         """A request begins."""
         super().on_message_begin()
         self._header_bytes = 0
-        self._begin()
+        self._begin(self._chunk)  # of which it is a part
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count the headers; a parser error stops the request."""
@@ -160,8 +162,8 @@ class PatientProtocol(HttpToolsProtocol):
         if self._lingering:
             self.transport.abort()
 
-    def _begin(self) -> None:
-        self._begun, self._arrived = self.loop.time(), 0
+    def _begin(self, arrived: int = 0) -> None:
+        self._begun, self._arrived = self.loop.time(), arrived
         self._in_headers, self._complete = True, False
         self._rest()
         self._watch = self.loop.call_later(min(CHECK_S, self.patience.receive_timeout_s), self._judge)
