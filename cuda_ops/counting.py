@@ -70,7 +70,8 @@ def count_span(pixels, words, first, end, lanes):
         return
     for i in range(first, 8 * begin):
         lanes[pixels[i]] += one
-    for word in words[begin:stop]:
+    for i in range(begin, stop):
+        word = words[i]
         for k in range(8):
             lanes[np.uint64(LEVELS * (k % 4)) + ((word >> np.uint64(8 * k)) & byte)] += one
     for i in range(8 * stop, end):

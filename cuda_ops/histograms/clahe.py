@@ -104,14 +104,14 @@ def stretched(total, scale):
 
 @device
 def blend(level_11, level_12, level_21, level_22, x, before_x, y, before_y):
-    """The four levels weighted by x, y and by before_x = 1 - x, before_y = 1 - y, as float32 before rounding."""
+    """The four levels weighted by x, y and by before_x = 1 - x, before_y = 1 - y; rounds to at most 255."""
     upper = add(mul(level_11, before_x), mul(level_12, x))
     lower = add(mul(level_21, before_x), mul(level_22, x))
     return add(mul(upper, before_y), mul(lower, y))
 
 
 @host
-def _count_tile(source, words, top, left, tile_height, tile_width, lanes, counts):
+def _count_tile(source, pixels, words, top, left, tile_height, tile_width, lanes, counts):
     """Counts of one tile; columns and rows beyond the image are mirrored."""
     height, width = source.shape
     lanes[:] = 0
@@ -119,7 +119,7 @@ def _count_tile(source, words, top, left, tile_height, tile_width, lanes, counts
         row = reflect(y, height)
         inside = min(left + tile_width, width)
         if left < inside:
-            count_span(source.reshape(-1), words, row * width + left, row * width + inside, lanes)
+            count_span(pixels, words, row * width + left, row * width + inside, lanes)
         for x in range(max(left, inside), left + tile_width):
             lanes[source[row, reflect(x, width)]] += np.int32(1)
     for level in range(LEVELS):
@@ -133,7 +133,7 @@ def tile_levels(source, pixels, ints, floats, lanes, counts, tables):
     for tile in range(tables.shape[0]):
         row, column = tile // ints[TILES_X], tile % ints[TILES_X]
         tile_height, tile_width = ints[TILE_HEIGHT], ints[TILE_WIDTH]
-        _count_tile(source, words, row * tile_height, column * tile_width, tile_height, tile_width, lanes, counts)
+        _count_tile(source, pixels, words, row * tile_height, column * tile_width, tile_height, tile_width, lanes, counts)
         if ints[CLIP] > 0:
             excess = 0
             for level in range(LEVELS):
@@ -173,6 +173,17 @@ def _corners(upper, lower, tables, tiles_x, corners):
 
 
 @host
+def _look_up(pixels, table, found):
+    """found = table[pixels], four at a time: loads that are independent overlap."""
+    whole = pixels.size // 4 * 4
+    for i in range(0, whole, 4):
+        a, b, c, d = table[pixels[i]], table[pixels[i + 1]], table[pixels[i + 2]], table[pixels[i + 3]]
+        found[i], found[i + 1], found[i + 2], found[i + 3] = a, b, c, d
+    for i in range(whole, pixels.size):
+        found[i] = table[pixels[i]]
+
+
+@host
 def blend_rows(source, ints, floats, tables, weights, segments, corners, line, image):
     """Row by row: look up the four levels of each pixel as one word, then blend them, which vectorizes."""
     height, width = source.shape
@@ -184,17 +195,14 @@ def blend_rows(source, ints, floats, tables, weights, segments, corners, line, i
         if tile != current:
             _corners(max(tile, 0), min(tile + 1, ints[TILES_Y] - 1), tables, ints[TILES_X], corners)
             current = tile
-        row = source[y]
         for s in range(ints[TILES_X] + 1):
-            lookup = corners[s]
-            for x in range(segments[s], segments[s + 1]):
-                line[x] = lookup[row[x]]
+            _look_up(source[y, segments[s] : segments[s + 1]], corners[s], line[segments[s] : segments[s + 1]])
         below, above, out = distance, np.float32(1) - distance, image[y]
         for x in range(width):
             word = line[x]
-            a, b = np.float32(word & byte), np.float32((word >> 8) & byte)
-            c, d = np.float32((word >> 16) & byte), np.float32((word >> 24) & byte)
-            out[x] = np.uint8(min(rint(blend(a, b, c, d, after[x], before[x], below, above)), np.int32(255)))
+            a, b = np.float32(word & byte), np.float32(np.int32(word >> np.int32(8)) & byte)
+            c, d = np.float32(np.int32(word >> np.int32(16)) & byte), np.float32(np.int32(word >> np.int32(24)) & byte)
+            out[x] = np.uint8(rint(blend(a, b, c, d, after[x], before[x], below, above)))
 
 
 def cpu(image: CpuImage) -> None:
@@ -264,8 +272,7 @@ def blend_cuda(starts, table, ints, floats, source, tables, image):
         lower = table[owner, TABLES] + min(row + 1, tiles_y - 1) * tiles_x * LEVELS + level
         a, b = np.float32(tables[upper + left]), np.float32(tables[upper + right])
         c, d = np.float32(tables[lower + left]), np.float32(tables[lower + right])
-        value = rint(blend(a, b, c, d, after_x, before_x, after_y, np.float32(1) - after_y))
-        image[table[owner, IMAGE] + y * width + x] = min(value, 255)
+        image[table[owner, IMAGE] + y * width + x] = rint(blend(a, b, c, d, after_x, before_x, after_y, np.float32(1) - after_y))
 
 
 def cuda(batch: CudaBatch) -> None:
