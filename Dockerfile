@@ -20,7 +20,8 @@ COPY requirements-dev.lock .
 RUN /opt/venv/bin/pip install --quiet -r requirements-dev.lock
 
 FROM python:3.13-slim AS base
-RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin vision \
+RUN groupadd --gid 10001 vision \
+    && useradd --uid 10001 --gid vision --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin vision \
     && install --directory --owner vision --group vision /var/cache/visionbatch
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1
 WORKDIR /srv/visionbatch
