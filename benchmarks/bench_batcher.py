@@ -99,9 +99,8 @@ async def overhead() -> None:
             await batcher.submit(work.job(size))
             through.append(time.perf_counter() - began)
         added = [1e3 * (quantile(through, share) - quantile(direct, share)) for share in (0.5, 0.9, 0.99)]
-        print(
-            f"overhead {size}: direct p50 {1e3 * quantile(direct, 0.5):.3f} ms, added p50 {added[0]:.3f} p90 {added[1]:.3f} p99 {added[2]:.3f} ms"
-        )
+        spread = ", ".join(f"{name} {ms:.3f}" for name, ms in zip(("p50", "p90", "p99"), added, strict=True))
+        print(f"overhead {size}: direct p50 {1e3 * quantile(direct, 0.5):.3f} ms; added {spread} ms")
     await engine.close()
 
 
@@ -196,9 +195,8 @@ async def poisson() -> None:
     for name, gaps in (("constant", lambda: 1 / rate), ("poisson", lambda: rng.expovariate(rate))):
         outcomes = await open_loop(batcher, lambda: work.job("1280x960"), gaps, 8.0)
         p99[name] = quantile([seconds for seconds, _ in outcomes], 0.99)
-    print(
-        f"poisson: {rate:.0f}/s, p99 constant {1e3 * p99['constant']:.1f} ms, poisson {1e3 * p99['poisson']:.1f} ms, ratio {p99['poisson'] / p99['constant']:.2f}"
-    )
+    constant, poisson = 1e3 * p99["constant"], 1e3 * p99["poisson"]
+    print(f"poisson: {rate:.0f}/s, p99 constant {constant:.1f} ms, poisson {poisson:.1f} ms, ratio {poisson / constant:.2f}")
     await engine.close()
 
 
@@ -236,9 +234,8 @@ async def fair() -> None:
     await asyncio.gather(*(caller(name) for name in names))
     light = [count for name, count in served.items() if name != "heavy"]
     share = sum(served.values()) / 11
-    print(
-        f"fair: heavy {served['heavy']}, light {min(light)}..{max(light)}, a fair share is {share:.0f}, least {min(light) / share:.2f} of it"
-    )
+    least = min(light) / share
+    print(f"fair: heavy {served['heavy']}, light {min(light)}..{max(light)}, a fair share is {share:.0f}, least {least:.2f} of it")
     await engine.close()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from typing import Any
 
 import pytest
 from batching import Bench, job
@@ -219,16 +221,18 @@ async def test_an_executor_that_cannot_start_a_batch_fails_it_and_gets_the_next(
 
 
 async def test_an_executor_may_finish_while_it_is_being_started() -> None:
-    bench = Bench(limits=Limits(queue_limit=3000))
-    start = bench.executor.start
+    bench = Bench()
+    start, depths = bench.executor.start, []
 
-    def at_once(*args: object) -> None:
-        start(*args)  # type: ignore[arg-type]
+    def at_once(*args: Any) -> None:
+        depths.append(len(inspect.stack(0)))
+        start(*args)
         bench.executor.running[0].finish()
 
-    bench.executor.start = at_once  # type: ignore[method-assign, assignment]
-    tasks = await bench.submit(*(job(i, key=str(i)) for i in range(2000)))
-    assert [done.value for done in await asyncio.gather(*tasks)] == list(range(2000))
+    bench.executor.start = at_once  # type: ignore[method-assign]
+    tasks = await bench.submit(*(job(i, key=str(i)) for i in range(50)))
+    assert [done.value for done in await asyncio.gather(*tasks)] == list(range(50))
+    assert max(depths) == min(depths), "batch follows batch without recursion"
 
 
 async def test_results_and_pixels_are_not_kept_alive_by_the_queue() -> None:
