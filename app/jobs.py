@@ -69,7 +69,7 @@ class Limits:
 
     batch_count: int = 32
     batch_pixels: int = 64_000_000
-    batch_scratch: int = 1 << 34
+    batch_scratch: int = 4 << 30
     share_pixels: int = 2_000_000
     large_pixels: int = 16_000_000
     max_wait_s: float = 0.0
