@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import orjson
 from pydantic import BaseModel
 
 from app import examples, schemas
+from app.etags import release
 from app.parameters import Options
 from app.results import MEDIA_TYPES, forms
 from app.schemas import Schema, array, record, ref, string
@@ -36,14 +36,6 @@ TAGS = {
 }
 WORK_ERRORS = (400, 401, 403, 406, 408, 413, 415, 422, 429, 500, 502, 503, 504)
 BINARY: Schema = {"type": "string", "format": "binary"}
-
-
-def release() -> str:
-    """The version of the installed distribution; of a checkout that is not installed, the one under development."""
-    try:
-        return version("visionbatch")
-    except PackageNotFoundError:
-        return "0.1.0"
 
 
 class Document:

@@ -18,7 +18,7 @@ from app.intake import Picture
 from app.ledger import Claim
 from app.parameters import Fields, find_operator, parse_operator, parse_steps, refusal
 from app.problems import Problem, TooManyImages
-from app.routes import Plan, Planner, WorkEndpoint, execution, image_endpoint, place
+from app.routes import Plan, Planner, WorkEndpoint, execution, image_endpoint, make_plan, place
 from app.service import Analysis, Caller, Service, image_object, unless_gone
 from cuda_ops import Chain, Operator
 
@@ -32,7 +32,7 @@ def pipeline_endpoint(service: Service) -> WorkEndpoint:
         if fields.op is not None:
             raise refusal("op", "`op` is for /v1/batch; a pipeline has `steps`.", "")
         chain, options = parse_steps(fields.steps, fields.values, service.operators, service.settings.max_steps)
-        return Plan(chain, options, results.choose(chain, options, accept))
+        return make_plan(chain, options, results.choose(chain, options, accept))
 
     return image_endpoint(service, Planner(make), _steps)
 
@@ -85,7 +85,7 @@ def _plan(fields: Fields, known: Mapping[str, Operator], most_steps: int, accept
     else:
         chain, options = parse_steps(fields.steps, fields.values, known, most_steps)
         head = _steps(chain)
-    return _BatchPlan(Plan(chain, options, results.choose(chain, options, accept, ("json",))), head)
+    return _BatchPlan(make_plan(chain, options, results.choose(chain, options, accept, ("json",))), head)
 
 
 async def _run(service: Service, plan: Plan, pictures: Sequence[Picture], caller: Caller, claim: Claim) -> list[Outcome]:

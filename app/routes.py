@@ -13,10 +13,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app import results
+from app.etags import etag, fingerprint, not_modified
 from app.frame import Trace
 from app.intake import LONGEST_REMEMBERED, query_fields
 from app.ledger import Claim
 from app.parameters import Fields, Options, parse_operator, refusal
+from app.problems import Problem
 from app.service import Analysis, Caller, Service, image_object, phases, unless_gone
 from cuda_ops import Chain, Operator
 
@@ -47,6 +49,12 @@ class Plan:
     chain: Chain
     options: Options
     form: str
+    fingerprint: bytes
+
+
+def make_plan(chain: Chain, options: Options, form: str) -> Plan:
+    """The plan with its fingerprint, which is half of the answer's ETag."""
+    return Plan(chain, options, form, fingerprint(chain, options, form))
 
 
 class Planner:
@@ -71,7 +79,7 @@ def operator_endpoint(service: Service, operator: Operator) -> WorkEndpoint:
             if getattr(fields, name) is not None:
                 raise refusal(name, f"`{name}` is for /v1/pipelines and /v1/batch; this is {operator.path}.")
         chain, options = parse_operator(operator, fields.values)
-        return Plan(chain, options, results.choose(chain, options, accept))
+        return make_plan(chain, options, results.choose(chain, options, accept))
 
     def describe(chain: Chain) -> dict[str, Any]:
         return {"operator": operator.path, "params": chain[0].params.model_dump()}
@@ -87,14 +95,20 @@ def image_endpoint(service: Service, planner: Planner, describe: Callable[[Chain
         accept = request.headers.get("accept", "")
         plan, pictures = await service.intake.take(request, lambda fields: planner.plan(fields, accept))
         trace.phases["receive"] = time.perf_counter() - trace.started
+        (picture,) = pictures
+        if isinstance(picture, Problem):
+            raise picture
+        tag = etag(picture, plan.fingerprint)
+        if not_modified(request.headers, tag):
+            return Response(status_code=304, headers={"Vary": "Accept", "ETag": tag})
         async with unless_gone(request.receive):
-            analysis = await service.analyze(pictures.pop(), plan.chain, plan.options, caller, claim)
+            analysis = await service.analyze(picture, plan.chain, plan.options, caller, claim)
             began = time.perf_counter()
             body = await _encode(service, plan, analysis, describe(plan.chain), trace, began)
         trace.phases |= {**phases(analysis), "encode": time.perf_counter() - began}
         trace.fields |= {"operator": "+".join([step.operator.path for step in plan.chain])}
         trace.fields |= {"backend": service.backend.name, "batch_size": analysis.done.batch_size}
-        return Response(body, headers=_headers(plan, trace, service.backend.name))
+        return Response(body, headers={**_headers(plan, trace, service.backend.name), "ETag": tag})
 
     return WorkEndpoint(service, answer)
 
