@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import fcntl
-import json
+import logging
 import math
 import mmap
 import os
@@ -16,16 +15,18 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from app.codec import DecodeOptions, ImageInfo
 from app.codec.image import Pixels
 from app.decoder_worker import MOST_MESSAGE_BYTES, SEALS, SLAB_BYTES
 from app.problems import ImageTooLarge, ImageUnreadable, Problem, UnsupportedMediaType
+
+logger = logging.getLogger("vision.decoders")
 
 _PROBLEMS: dict[str, type[Problem]] = {kind.code: kind for kind in (ImageTooLarge, ImageUnreadable, UnsupportedMediaType)}
 _BROKEN = "The image's decoder broke down over it: the image is damaged. Save or upload it again."
@@ -142,7 +143,7 @@ class Decoder:
 
     def begin(self, job: DecodeJob) -> bool:
         """Hand an image to the idle process. False, and `lost` was called, if the process turns out to be gone."""
-        request = b'{"bytes": %d, "options": %s}' % (len(job.data), _as_json(job.options))
+        request = orjson.dumps({"bytes": len(job.data), "options": job.options})
         descriptors: list[int] = []
         self._slab[SLAB_BYTES] = 0
         try:
@@ -152,7 +153,7 @@ class Decoder:
                 descriptors.append(_memory_of(job.data))
             socket.send_fds(self._socket, [request], descriptors)
         except OSError:
-            self._give_up(None)
+            self._give_up("had gone", ImageUnreadable(_BROKEN))
             return False
         finally:
             for descriptor in descriptors:
@@ -161,7 +162,7 @@ class Decoder:
         self._timer = self._loop.call_later(self._timeout_s, self._overdue)
         return True
 
-    def close(self, problem: Problem | None) -> None:
+    def close(self, problem: Problem) -> None:
         """Kill the process, failing its job with `problem`."""
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()  # which ends a process that has not said yet who it is
@@ -171,17 +172,19 @@ class Decoder:
             os.close(self._process)
         self._settle(problem)
 
-    def _give_up(self, problem: Problem | None, unanswered: DecodeJob | None = None) -> None:
+    def _give_up(self, reason: str, problem: Problem, unanswered: DecodeJob | None = None) -> None:
+        logger.warning("a decoder %s and is replaced", reason)
         self.close(problem)
         self._lost(self, unanswered)
 
     def _overdue(self) -> None:
         self._give_up(
+            "took too long",
             ImageUnreadable(
                 f"Decoding was stopped after {self._timeout_s:g} s. Scale the image down, or save it in a plainer form.",
                 limit=self._timeout_s,
                 setting="VISION_DECODE_TIMEOUT_S",
-            )
+            ),
         )
 
     def _receive(self) -> None:
@@ -193,7 +196,7 @@ class Decoder:
                 return
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
                 raise ValueError("the process says too much")
-            answer = json.loads(message)
+            answer = orjson.loads(message)
             if not self.ready:
                 self._process = os.dup(descriptors[0])
                 self.ready = True
@@ -204,7 +207,7 @@ class Decoder:
         except BlockingIOError:
             return
         except Exception:  # whatever is wrong with a message of a process that parses hostile bytes, the process is not to be used again
-            self._give_up(ImageUnreadable(_BROKEN))
+            self._give_up("talked nonsense", ImageUnreadable(_BROKEN))
             return
         finally:
             for descriptor in descriptors:
@@ -216,11 +219,11 @@ class Decoder:
         if job is not None and not (taken and job.tried):
             self.job = None
             job.tried = taken
-            self._give_up(None, job)
+            self._give_up("ended", ImageUnreadable(_BROKEN), unanswered=job)
         else:
-            self._give_up(ImageUnreadable(_BROKEN))
+            self._give_up("ended", ImageUnreadable(_BROKEN))
 
-    def _settle(self, outcome: Decoded | Problem | None) -> None:
+    def _settle(self, outcome: Decoded | Problem) -> None:
         """Give the job its outcome, if somebody still waits for it."""
         if self._timer is not None:
             self._timer.cancel()
@@ -231,12 +234,7 @@ class Decoder:
         if isinstance(outcome, Decoded):
             job.result.set_result(outcome)
         else:
-            job.result.set_exception(outcome or asyncio.CancelledError())
-
-
-@lru_cache(maxsize=64)
-def _as_json(options: DecodeOptions) -> bytes:
-    return json.dumps(dataclasses.asdict(options)).encode()
+            job.result.set_exception(outcome)
 
 
 def _memory_of(data: bytes) -> int:

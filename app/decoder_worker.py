@@ -18,9 +18,7 @@ whether the image can have had a part in it.
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import fcntl
-import json
 import math
 import mmap
 import os
@@ -34,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from app.codec import DecodeOptions, decode
 from app.codec.image import Allocate, ImageInfo, Pixels
@@ -72,7 +71,7 @@ def nursery(decode: Decode = decode) -> None:
 
 
 def _work(service: socket.socket, slab: mmap.mmap, decode: Decode, cpu_s: float) -> None:
-    socket.send_fds(service, [json.dumps({"pid": os.getpid()}).encode()], [os.pidfd_open(os.getpid())])
+    socket.send_fds(service, [orjson.dumps({"pid": os.getpid()})], [os.pidfd_open(os.getpid())])
     while True:
         message, descriptors, *_ = socket.recv_fds(service, MOST_MESSAGE_BYTES, 1)
         if not message:
@@ -81,7 +80,7 @@ def _work(service: socket.socket, slab: mmap.mmap, decode: Decode, cpu_s: float)
         # Only a backstop: the service's own clock ends a decode sooner, unless the service itself is stuck.
         used = resource.getrusage(resource.RUSAGE_SELF)
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + cpu_s) + 1, resource.RLIM_INFINITY))
-        request = json.loads(message)
+        request = orjson.loads(message)
         if descriptors:
             with mmap.mmap(descriptors[0], request["bytes"], access=mmap.ACCESS_READ) as file:
                 data = file[:]
@@ -111,13 +110,13 @@ def _answer(service: socket.socket, slab: mmap.mmap, decode: Decode, data: bytes
     answer: dict[str, Any]
     try:
         pixels, info = decode(data, options, allocate)
-        answer = {"shape": pixels.shape, "info": dataclasses.asdict(info), "seconds": time.perf_counter() - started}
+        answer = {"shape": pixels.shape, "info": info, "seconds": time.perf_counter() - started}
     except Problem as problem:
         answer = {"problem": {name: getattr(problem, name) for name in ("code", "detail", "limit", "measured", "setting")}}
     given = made[-1:] if "shape" in answer else []
     for descriptor in given:
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
-    socket.send_fds(service, [json.dumps(answer).encode()], given)
+    socket.send_fds(service, [orjson.dumps(answer)], given)
     for descriptor in made:
         os.close(descriptor)
 

@@ -51,12 +51,12 @@ class DecoderPool:
         return len(self._queue)
 
     async def start(self) -> None:
-        """Start every decoder. Raises RuntimeError if their nursery ends, TimeoutError if they do not come up."""
+        """Start every decoder. Raises OSError or RuntimeError if their nursery does not start, TimeoutError if they do not come up."""
         self._open = True
         self._all_ready = asyncio.get_running_loop().create_future()
-        for _ in range(self.size):
-            self._spawn()
         try:
+            for _ in range(self.size):
+                self._decoders.append(self._decoder())
             await asyncio.wait_for(self._all_ready, _START_TIMEOUT_S)
         except BaseException:
             await self.close()
@@ -107,12 +107,15 @@ class DecoderPool:
                 self._idle.pop()
                 self._queue.popleft()
 
-    def _spawn(self) -> None:
+    def _decoder(self) -> Decoder:
+        return Decoder(self._nursery, self._timeout_s, self._freed, self._lost)
+
+    def _respawn(self) -> None:
         if self._open:
             try:
-                self._decoders.append(Decoder(self._nursery, self._timeout_s, self._freed, self._lost))
+                self._decoders.append(self._decoder())
             except OSError:  # out of descriptors, memory or processes, for the time being
-                asyncio.get_running_loop().call_later(_RESPAWN_PAUSE_S, self._spawn)
+                asyncio.get_running_loop().call_later(_RESPAWN_PAUSE_S, self._respawn)
 
     def _freed(self, decoder: Decoder) -> None:
         self._idle.append(decoder)
@@ -127,7 +130,7 @@ class DecoderPool:
         self._decoders.remove(decoder)
         if decoder in self._idle:
             self._idle.remove(decoder)
-        asyncio.get_running_loop().call_later(0 if decoder.ready else _RESPAWN_PAUSE_S, self._spawn)
+        asyncio.get_running_loop().call_later(0 if decoder.ready else _RESPAWN_PAUSE_S, self._respawn)
         self._dispatch()
         code = self._nursery.exit_code
         if code is not None and self._all_ready and not self._all_ready.done():

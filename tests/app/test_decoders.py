@@ -281,6 +281,12 @@ async def test_a_nursery_that_does_not_start_is_told(tmp_path: Path, monkeypatch
         await DecoderPool(1, timeout_s=1, memory_bytes=MIB, worker="broken_decoders").start()
 
 
+async def test_an_interpreter_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(FileNotFoundError):
+        await DecoderPool(1, timeout_s=1, memory_bytes=MIB).start()
+
+
 def test_decoders_die_with_the_service() -> None:
     script = f"""
 import asyncio, sys
