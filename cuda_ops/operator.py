@@ -35,7 +35,7 @@ FAMILIES = ("edges", "histograms", "features")
 class Params(BaseModel):
     """Base of every operator's parameters; each field is bounded and described, for the text of the API is made from it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
 @dataclass(frozen=True)
