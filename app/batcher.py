@@ -79,6 +79,26 @@ class Batcher:
             elif call.future.done() and not call.future.cancelled():
                 call.future.exception()  # looked at, even where the caller was cancelled in the same turn
 
+    def check(self, job: Job) -> tuple[float, float] | None:
+        """Raise what `submit` would raise for this job now; else the seconds that it would wait and run, where known.
+
+        For a request whose body is still to come, `cost` is 0 and `key` may be None.
+        """
+        now = self._clock.time()
+        predicted = self._predict(job, now)
+        try:
+            if self._draining:
+                raise _draining()
+            if not self._executor.available:
+                raise _unavailable()
+            if job.deadline <= now:
+                raise DeadlineExceeded("The deadline passed before the job could wait; allow more time.", reason="late")
+            self._admission.check(job, predicted, now)
+        except Problem as problem:
+            self._observer.dropped("refused", problem.reason or problem.code)
+            raise
+        return predicted
+
     async def drain(self, limit_s: float) -> bool:
         """Refuse new jobs and answer all others; after `limit_s` fail those that are left and return False."""
         self._draining = True
@@ -98,12 +118,7 @@ class Batcher:
 
     def _accept(self, job: Job) -> tuple[Waiter, Call]:
         now = self._clock.time()
-        predicted = self._predict(job, now)
-        try:
-            self._check(job, predicted, now)
-        except Problem as problem:
-            self._observer.dropped("refused", problem.reason or problem.code)
-            raise
+        predicted = self.check(job)
         self._number += 1
         self._unanswered += 1
         call = Call(job, asyncio.get_running_loop().create_future(), now, sum(predicted) if predicted else None)
@@ -133,15 +148,6 @@ class Batcher:
     def _predict(self, job: Job, now: float) -> tuple[float, float] | None:
         running_s = sum(max(0.0, batch.formed + batch.expected - now) for batch in self._running)
         return self._admission.predict(job, running_s, idle=len(self._running) < self._executor.slots)
-
-    def _check(self, job: Job, predicted: tuple[float, float] | None, now: float) -> None:
-        if self._draining:
-            raise _draining()
-        if not self._executor.available:
-            raise _unavailable()
-        if job.deadline <= now:
-            raise DeadlineExceeded("The deadline passed before the job could wait; allow more time.", reason="late")
-        self._admission.check(job, predicted, now)
 
     def _abandon(self, waiter: Waiter) -> None:
         """The caller has gone."""

@@ -175,6 +175,39 @@ async def test_a_job_that_cannot_be_done_in_time_is_refused_at_once() -> None:
     assert (await feasible).value == "y"
 
 
+async def test_a_model_that_has_grown_wrong_does_not_refuse_for_ever() -> None:
+    bench = Bench()
+    await bench.teach(0.500)  # all cores were busy elsewhere; the true time is 10 ms
+    served = 0
+    for _ in range(400):
+        [task] = await bench.submit(job("x", deadline=bench.clock.now + 0.1))
+        await bench.finish_all(0.010)
+        served += task.exception() is None
+    assert served > 100
+    assert bench.seen.drops["refused", "deadline"] == 400 - served > 0
+
+
+async def test_a_body_that_would_be_refused_need_not_be_read() -> None:
+    bench = Bench(limits=Limits(queue_limit=2, batch_count=1))
+    await bench.teach(0.100)
+    unread = {"cost": 0, "key": None}
+    predicted = bench.batcher.check(job(None, **unread, deadline=bench.clock.now + 0.2))
+    assert predicted is not None
+    assert predicted[0] == 0.0
+    await bench.submit(job("busy"))
+    await bench.submit(job("a", client="a"), job("b", client="b"))
+    with pytest.raises(Overloaded) as caught:
+        bench.batcher.check(job(None, **unread))
+    assert caught.value.reason == "queue"
+    await bench.finish_all(0.100)
+    with pytest.raises(DeadlineExceeded):
+        bench.batcher.check(job(None, **unread, deadline=bench.clock.now - 1.0))
+    await bench.batcher.drain(1.0)
+    with pytest.raises(Draining):
+        bench.batcher.check(job(None, **unread))
+    assert bench.batcher.waiting == 0
+
+
 async def test_a_heavy_clients_backlog_does_not_make_another_clients_deadline_hopeless() -> None:
     bench = Bench(limits=Limits(batch_count=1, batch_pixels=2 * MP))
     await bench.teach(0.100)
