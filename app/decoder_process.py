@@ -23,8 +23,9 @@ import orjson
 
 from app.codec import DecodeOptions, ImageInfo
 from app.codec.image import Pixels
-from app.decoder_worker import MOST_MESSAGE_BYTES, SEALS, SLAB_BYTES
+from app.decoder_worker import MOST_MESSAGE_BYTES
 from app.problems import ImageTooLarge, ImageUnreadable, Problem, UnsupportedMediaType
+from app.slabs import SEALS, SLAB_BYTES, Slabs
 
 logger = logging.getLogger("vision.decoders")
 
@@ -65,13 +66,13 @@ class Nursery:
         """How the process ended; None while it runs or before it ran."""
         return self._process.poll() if self._process else None
 
-    def fork(self, slab: int) -> socket.socket:
-        """Ask for a decoder with this slab. Returns the service's end of its socket; the first message on it says that it is ready."""
+    def fork(self, slabs: int) -> socket.socket:
+        """Ask for a decoder with these slabs. Returns the service's end of its socket; the first message on it says that it is ready."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with its:
             try:
-                self._ask(its.fileno(), slab)
+                self._ask(its.fileno(), slabs)
             except OSError:
                 ours.close()
                 raise
@@ -130,25 +131,25 @@ class Decoder:
         self._lost = lost
         self._process: int | None = None  # a pidfd, which never comes to name another process
         self._timer: asyncio.TimerHandle | None = None
-        slab = os.memfd_create("slab", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self._slab = 0
+        memory = Slabs.memory()
         try:
-            os.ftruncate(slab, SLAB_BYTES + 1)
-            fcntl.fcntl(slab, fcntl.F_ADD_SEALS, SEALS)
-            self._slab = mmap.mmap(slab, SLAB_BYTES + 1)
-            self._socket = nursery.fork(slab)
+            self._slabs = Slabs(memory)
+            self._socket = nursery.fork(memory)
         finally:
-            os.close(slab)
+            os.close(memory)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.fileno(), self._receive)
 
     def begin(self, job: DecodeJob) -> bool:
         """Hand an image to the idle process. False, and `lost` was called, if the process turns out to be gone."""
-        request = orjson.dumps({"bytes": len(job.data), "options": job.options})
+        self._slab = self._slabs.free()
+        self._slabs.mark = False
+        request = orjson.dumps({"bytes": len(job.data), "slab": self._slab, "options": job.options})
         descriptors: list[int] = []
-        self._slab[SLAB_BYTES] = 0
         try:
             if len(job.data) <= SLAB_BYTES:
-                self._slab[: len(job.data)] = job.data
+                self._slabs.write(self._slab, job.data)
             else:
                 descriptors.append(_memory_of(job.data))
             socket.send_fds(self._socket, [request], descriptors)
@@ -203,7 +204,7 @@ class Decoder:
             elif self.job is None:
                 raise ValueError("the process speaks without being asked")
             else:
-                self._settle(_read(answer, descriptors, self._slab, self.job.options))
+                self._settle(self._read(answer, descriptors, self.job.options))
         except BlockingIOError:
             return
         except Exception:  # whatever is wrong with a message of a process that parses hostile bytes, the process is not to be used again
@@ -215,7 +216,7 @@ class Decoder:
         self._freed(self)
 
     def _ended(self) -> None:
-        job, taken = self.job, self._slab[SLAB_BYTES] == 1
+        job, taken = self.job, self._slabs.mark
         if job is not None and not (taken and job.tried):
             self.job = None
             job.tried = taken
@@ -236,6 +237,25 @@ class Decoder:
         else:
             job.result.set_exception(outcome)
 
+    def _read(self, answer: dict[str, Any], descriptors: list[int], options: DecodeOptions) -> Decoded | Problem:
+        """A worker's answer, checked as input from a stranger. Raises whatever it raises if it is not in order."""
+        if "problem" in answer:
+            fields = answer["problem"]
+            return _PROBLEMS[fields.pop("code")](**fields)
+        height, width, *channels = shape = tuple(answer["shape"])
+        info = ImageInfo(**{**answer["info"], "converted": tuple(answer["info"]["converted"])})
+        if (info.height, info.width, channels) != (height, width, [] if options.pixels == "grey" else [3]):
+            raise ValueError("the shape is not what was asked for")
+        if not 0 < height * width <= options.max_pixels:
+            raise ValueError("the size is not allowed")
+        if not descriptors:
+            return Decoded(self._slabs.take(self._slab, shape), info, float(answer["seconds"]))
+        size = math.prod(shape)
+        # Sealed, the memory cannot be cut short under its reader, whom the kernel would kill.
+        if os.fstat(descriptors[0]).st_size != size or fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS != SEALS:
+            raise ValueError("the memory is not what was promised")
+        return Decoded(np.ndarray(shape, np.uint8, mmap.mmap(descriptors[0], size)), info, float(answer["seconds"]))
+
 
 def _memory_of(data: bytes) -> int:
     """A new memfd that holds `data`."""
@@ -244,23 +264,3 @@ def _memory_of(data: bytes) -> int:
     while view:
         view = view[os.write(descriptor, view) :]
     return descriptor
-
-
-def _read(answer: dict[str, Any], descriptors: list[int], slab: mmap.mmap, options: DecodeOptions) -> Decoded | Problem:
-    """A worker's answer, checked as input from a stranger. Raises whatever it raises if it is not in order."""
-    if "problem" in answer:
-        fields = answer["problem"]
-        return _PROBLEMS[fields.pop("code")](**fields)
-    height, width, *channels = shape = tuple(answer["shape"])
-    info = ImageInfo(**{**answer["info"], "converted": tuple(answer["info"]["converted"])})
-    if (info.height, info.width, channels) != (height, width, [] if options.pixels == "grey" else [3]):
-        raise ValueError("the shape is not what was asked for")
-    if not 0 < height * width <= options.max_pixels:
-        raise ValueError("the size is not allowed")
-    if not descriptors:
-        return Decoded(np.ndarray(shape, np.uint8, slab).copy(), info, float(answer["seconds"]))
-    size = math.prod(shape)
-    # Sealed, the memory cannot be cut short under its reader, whom the kernel would kill.
-    if os.fstat(descriptors[0]).st_size != size or fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS != SEALS:
-        raise ValueError("the memory is not what was promised")
-    return Decoded(np.ndarray(shape, np.uint8, mmap.mmap(descriptors[0], size)), info, float(answer["seconds"]))

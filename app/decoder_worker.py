@@ -4,15 +4,13 @@
 milliseconds. A worker answers one request at a time on its socket and holds nothing else: no environment, no files, no core dump, bounded
 memory and processor time. Messages are JSON with at most one file descriptor, so that a subverted worker cannot make its reader run code.
 
-    service -> nursery  fork                             + socket and slab of a new worker
-    worker  -> service  {"pid": n}                       + pidfd; once, when ready
-    service -> worker   {"bytes": n, "options": {...}}   + memfd of the image file, if the slab is too small for it
-    worker  -> service  {"shape", "info", "seconds"}     + sealed memfd of the pixels, if the slab is too small for them
-    worker  -> service  {"problem": {...}}
+    service -> nursery  fork                         + socket and slabs of a new worker
+    worker  -> service  {"pid"}                      + pidfd; once, when ready
+    service -> worker   {"bytes", "slab", "options"} + memfd of the image file, if a slab is too small for it
+    worker  -> service  {"shape", "info", "seconds"} + sealed memfd of the pixels, if a slab is too small for them
+    worker  -> service  {"problem"}
 
-The slab is memory that both sides keep mapped. First it holds the image file, then the pixels. Pages of a new memfd cost more than most
-decodes, so only what is large gets one. The byte behind it is set as soon as a request is taken: should the process end, that tells
-whether the image can have had a part in it.
+The mark of the slabs is set as soon as a request is taken: should the process end, it tells whether the image can have had a part in it.
 """
 
 from __future__ import annotations
@@ -37,10 +35,9 @@ import orjson
 from app.codec import DecodeOptions, decode
 from app.codec.image import Allocate, ImageInfo, Pixels
 from app.problems import Problem
+from app.slabs import SEALS, SLAB_BYTES, Slabs
 
 MOST_MESSAGE_BYTES = 16_384
-SLAB_BYTES = 4 << 20
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 
@@ -48,7 +45,7 @@ Decode = Callable[[bytes, DecodeOptions, Allocate], tuple[Pixels, ImageInfo]]
 
 
 def nursery(decode: Decode = decode) -> None:
-    """Fork a worker for every socket and slab that arrive, until the service closes its end."""
+    """Fork a worker for every socket that arrives, with its slabs, until the service closes its end."""
     control = socket.socket(fileno=int(sys.argv[1]))
     memory_bytes, cpu_s = int(sys.argv[2]), float(sys.argv[3])
     # The service decides when its workers end: a signal to the terminal's or the container's group must not cost it what it is draining.
@@ -62,21 +59,21 @@ def nursery(decode: Decode = decode) -> None:
             return
         if os.fork() == 0:
             control.close()
-            service, slab = socket.socket(fileno=descriptors[0]), mmap.mmap(descriptors[1], SLAB_BYTES + 1)
+            service, slabs = socket.socket(fileno=descriptors[0]), Slabs(descriptors[1])
             _confine(memory_bytes)
-            _work(service, slab, decode, cpu_s)
+            _work(service, slabs, decode, cpu_s)
             os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _work(service: socket.socket, slab: mmap.mmap, decode: Decode, cpu_s: float) -> None:
+def _work(service: socket.socket, slabs: Slabs, decode: Decode, cpu_s: float) -> None:
     socket.send_fds(service, [orjson.dumps({"pid": os.getpid()})], [os.pidfd_open(os.getpid())])
     while True:
         message, descriptors, *_ = socket.recv_fds(service, MOST_MESSAGE_BYTES, 1)
         if not message:
             return
-        slab[SLAB_BYTES] = 1
+        slabs.mark = True
         # Only a backstop: the service's own clock ends a decode sooner, unless the service itself is stuck.
         used = resource.getrusage(resource.RUSAGE_SELF)
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + cpu_s) + 1, resource.RLIM_INFINITY))
@@ -86,19 +83,19 @@ def _work(service: socket.socket, slab: mmap.mmap, decode: Decode, cpu_s: float)
                 data = file[:]
             os.close(descriptors[0])
         else:
-            data = slab[: request["bytes"]]
+            data = slabs.read(request["slab"], request["bytes"])
         options = DecodeOptions(**{**request["options"], "background": tuple(request["options"]["background"])})
-        _answer(service, slab, decode, data, options)
+        _answer(service, slabs, request["slab"], decode, data, options)
 
 
-def _answer(service: socket.socket, slab: mmap.mmap, decode: Decode, data: bytes, options: DecodeOptions) -> None:
+def _answer(service: socket.socket, slabs: Slabs, slab: int, decode: Decode, data: bytes, options: DecodeOptions) -> None:
     """One decode, straight into shared memory."""
     made: list[int] = []
 
     def allocate(shape: tuple[int, ...]) -> Pixels:
         size = math.prod(shape)
         if size <= SLAB_BYTES:
-            return np.ndarray(shape, np.uint8, slab)
+            return slabs.pixels(slab, shape)
         try:
             made.append(os.memfd_create("pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
             os.ftruncate(made[-1], size)

@@ -70,9 +70,9 @@ def misbehave(word: str) -> None:
         case "wrong shape":
             say(answer(40_000, 40_000))
         case "too short":
-            say(answer(3000, 3000), unsealed(10))
+            say(answer(5000, 5000), unsealed(10))
         case "unsealed":
-            say(answer(3000, 3000), unsealed(9_000_000))
+            say(answer(5000, 5000), unsealed(25_000_000))
         case "unknown problem":
             say(b'{"problem": {"code": "internal-error", "detail": "boo"}}')
         case "unknown fields":
