@@ -53,7 +53,7 @@ bench: $(DEV) ## time every operator against OpenCV
 openapi: $(RUNTIME) ## print the OpenAPI document
 	@$(BIN)/python -m app openapi
 
-setup: $(RUNTIME) $(DEV) ## make the environment for serve, test, check, slo and bench
+setup: $(DEV) ## make the environment for serve, test, check, slo and bench
 
 lock: $(VENV)/.created ## resolve the dependencies anew and write the lock files
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
@@ -76,10 +76,11 @@ $(RUNTIME): requirements.lock $(VENV)/.created
 	@$(INSTALL) -r requirements.lock
 	@touch $@
 
-$(DEV): requirements-dev.lock $(VENV)/.created
+# The service's dependencies are among these.
+$(DEV): requirements-dev.lock requirements.lock $(VENV)/.created
 	@echo "Installing the development dependencies" >&2
 	@$(INSTALL) -r requirements-dev.lock
-	@touch $@
+	@touch $(RUNTIME) $@
 
 $(CUDA): requirements-cuda.lock $(VENV)/.created
 	@echo "Installing the CUDA compiler (half a gigabyte)" >&2
