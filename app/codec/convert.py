@@ -66,8 +66,8 @@ def _alpha(image: Image.Image, depth: int, options: DecodeOptions) -> tuple[Pixe
 def _plane(image: Image.Image, depth: int, key: object, options: DecodeOptions) -> tuple[Pixels, list[str]]:
     """One channel of 1 to 32 bits. `key` is the sample that stands for transparency, in the depth of the file."""
     if image.mode in ("1", "L"):
-        samples: NDArray[np.generic] = np.asarray(image.convert("L"))
-        grey = np.asarray(image.convert("L"))
+        grey = np.asarray(image.convert("L") if image.mode == "1" else image)
+        samples: NDArray[np.generic] = grey
         if isinstance(key, int) and image.mode == "L":  # Pillow has stretched the samples, but not the key
             key = key * 255 // ((1 << min(depth, 8)) - 1)
     else:
