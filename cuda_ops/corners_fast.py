@@ -208,44 +208,56 @@ def suppress(up, middle, down, kept):
 
 
 @host
-def detect(pixels, span, threshold, suppressed, mode, lines, active, codes, limit, histogram):
-    """The `limit` strongest corners of a picture, row by row, as codes (see `strongest`); returns their number and whether there were more.
+def detect(pixels, region, rim, threshold, suppressed, mode, lines, active, codes, limit, ties, histogram):
+    """The strongest corners of a picture, row by row, as codes. Returns how many, whether there were others, and whether ties were lost.
 
-    `pixels` is uint8 [h >= 7, w >= FRAME], of which columns 3 .. span + 2 are tried. Scratch: `lines` uint8 [4, line_bytes(w)], `active`
+    `region` is (top, left, height, width) of the pixels to score, MARGIN or more from every side; corners on its outermost `rim` (0 or 1)
+    pixels only suppress. `limit`, `ties` and `codes` are those of `strongest`; scratch: `lines` uint8 [4, line_bytes(width)], `active`
     uint32 [2, groups + 1]. Once `limit` corners are known, the floor rises to the weakest of them.
+
+    Pixels to the right of the region may be read, so `pixels` must have GROUP of them there, or rows enough below to run into.
     """
-    height, width = pixels.shape
-    flat, pitch = pixels.reshape(-1), np.uint32(width)
+    top, left, rows, span = region
+    pitch = np.uint32(pixels.shape[1])
+    flat = pixels.reshape(-1)[(top - MARGIN) * pixels.shape[1] + left - MARGIN :]
     least = np.uint8(threshold)
     floor = max(least, np.uint8(1)) if suppressed else least  # a score of 1 is OpenCV's 0, which exceeds no neighbor
     tail = max(span - GROUP, 0)  # the last group ends with the row, and may repeat pixels of the one before
     lines[:] = 0
-    kept, count, found, truncated = lines[3], 0, 0, False
-    for y in range(MARGIN, height - MARGIN + 1):
+    kept, count, found, more = lines[3], 0, 0, False
+    for y in range(rows + 1):
         line, earlier = lines[y % 3, GROUP:], count
         line[:] = 0
         count = 0
-        if y < height - MARGIN:
-            window = flat[(y - MARGIN) * width :]
+        if y < rows:
+            window = flat[y * pixels.shape[1] :]
             count = score_groups(window, pitch, span // GROUP, 0, least, floor, mode, line, active[y % 2], count)
             if span % GROUP:
                 count = score_groups(window[tail:], pitch, 1, tail, least, floor, mode, line[tail:], active[y % 2], count)
                 line[span:] = 0
-        if suppressed:
+        if suppressed and rim < y <= rows - rim:
             up, middle = lines[(y + 1) % 3], lines[(y + 2) % 3]
             for i in range(earlier):
                 x = np.int64(active[(y + 1) % 2, i])
                 first, end = x + GROUP - 1, x + 2 * GROUP + 1
                 if suppress(up[first:end], middle[first:end], lines[y % 3, first:end], kept[first + 1 : end - 1]):
-                    found = collect(kept[GROUP:], -(-x // GROUP) * GROUP, GROUP, y - 1, MARGIN, codes, found)
-        else:
+                    if rim:
+                        kept[GROUP] = kept[GROUP + span - 1] = 0
+                    found = collect(kept[GROUP:], -(-x // GROUP) * GROUP, GROUP, top + y - 1, left, codes, found)
+        elif not suppressed:
             for i in range(count):
                 x = np.int64(active[y % 2, i])
-                found = collect(line, -(-x // GROUP) * GROUP, GROUP, y, MARGIN, codes, found)
-        if found + width > codes.size:
-            floor = max(floor, np.uint8(keep_strongest(codes, found, limit, histogram)))
-            found, truncated = limit, True
+                found = collect(line, -(-x // GROUP) * GROUP, GROUP, top + y, left, codes, found)
+        if found + span + GROUP > codes.size:
+            found, cut, _ = keep_strongest(codes, found, limit, ties + (ties > 0), histogram)  # one tie too many tells that some were lost
+            floor, more = max(floor, np.uint8(cut - (ties > 0))), True
+    lost = False
     if found > limit:
-        keep_strongest(codes, found, limit, histogram)
-        found, truncated = limit, True
-    return found, truncated
+        found, _, lost = keep_strongest(codes, found, limit, ties, histogram)
+        more = True
+    return found, more, lost
+
+
+def line_bytes(width: int) -> int:
+    """Bytes of a line of scores: a group before it, and room for the last group to be a whole one."""
+    return -(-width // GROUP) * GROUP + 3 * GROUP

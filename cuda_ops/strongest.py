@@ -3,10 +3,11 @@
 CPU: found pixels are codes (row << 40 | column << 8 | score, int64); whenever their list is full it is cut to the best k in place. CUDA: a
 map of scores (0 where there is nothing) and its histogram give the lowest score that still has room and the number of ties to take;
 then every stretch of the map is counted, the counts are summed up, and every survivor is written to its place. A map may have several
-levels, each with its own cut; they follow one another in whole stretches, and survivors come out level by level.
+levels, which follow one another in whole stretches; each has its own limit and its own segment of the columns.
 
-The int32 row of an image describes its map from some column on (`map_row`): the number of levels, then per level its first stretch, its
-size in 32-bit words and the bytes from row to row.
+Ties at the cut: either only as many as the limit leaves room for, or (`ties` > 0) that many beyond it, as OpenCV keeps them.
+
+The int32 row of an image describes its map from some column on (`map_row`): the number of levels, then RECORD values for each of them.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from cuda_ops.jit import cuda_device, device, host, kernel
 from cuda_ops.operator import ArraySpec, KernelSpec
 
 LEVELS = 256
-NO_LIMIT = 1 << 30
 THREADS = 128
 WORDS = 4  # 32-bit words of the map, so 16 scores, a thread
 STRETCH = 4 * WORDS * THREADS  # scores a block
 ROW = 64  # a row of the map takes a multiple of this many bytes
 MAP, HISTOGRAM, CUT, COUNTS = range(4)  # table columns from `work` on
+FOUND, X, Y, SCORE = range(4)  # table columns from `output` on
+FIRST_STRETCH, MAP_WORDS, PITCH, LIMIT, TIES, SEGMENT = range(1, 7)  # columns of a level's record, from the level count on
+RECORD = 6
 
 
 @host
@@ -48,8 +51,11 @@ def collect(line, first, length, y, margin, codes, found):
 
 
 @host
-def keep_strongest(codes, found, limit, histogram):
-    """Cut the first `found` > `limit` codes to the strongest `limit`, in order, of equals the earlier. Returns the lowest score kept."""
+def keep_strongest(codes, found, limit, ties, histogram):
+    """Cut the first `found` > `limit` codes to the strongest, in order, of equals the earlier.
+
+    Returns how many are left, the lowest score among them, and whether equals of it were lost.
+    """
     histogram[:] = 0
     for i in range(found):
         histogram[codes[i] & 255] += 1
@@ -57,6 +63,9 @@ def keep_strongest(codes, found, limit, histogram):
     while histogram[cut] < room:
         room -= histogram[cut]
         cut -= 1
+    if ties > 0:
+        room = ties
+    lost = histogram[cut] > room
     kept = 0
     for i in range(found):
         score = codes[i] & 255
@@ -64,7 +73,7 @@ def keep_strongest(codes, found, limit, histogram):
             room -= score == cut
             codes[kept] = codes[i]
             kept += 1
-    return cut
+    return kept, cut, lost
 
 
 @host
@@ -86,12 +95,13 @@ def map_stretches(sizes: Sequence[tuple[int, int]]) -> int:
     return sum(-(-height * map_pitch(width) // STRETCH) for height, width in sizes)
 
 
-def map_row(sizes: Sequence[tuple[int, int]]) -> list[int]:
-    """The description of a map for the kernels."""
-    row, first = [len(sizes)], 0
-    for height, width in sizes:
-        row += [first, height * map_pitch(width) // 4, map_pitch(width)]
-        first += map_stretches([(height, width)])
+def map_row(levels: Sequence[tuple[int, int, int, int]]) -> list[int]:
+    """The description of a map for the kernels; a level is (height, width, limit, ties)."""
+    row, stretch, segment = [len(levels)], 0, 0
+    for height, width, limit, ties in levels:
+        row += [stretch, height * map_pitch(width) // 4, map_pitch(width), limit, ties, segment]
+        stretch += map_stretches([(height, width)])
+        segment += limit + ties
     return row
 
 
@@ -101,26 +111,27 @@ def map_scratch(sizes: Sequence[tuple[int, int]]) -> dict[str, ArraySpec]:
     return {
         "map": ArraySpec((stretches * STRETCH // 4,), "uint32"),
         "histogram": ArraySpec((len(sizes), LEVELS), "int32", zero=True),
-        "cut": ArraySpec((1 + len(sizes),), "int32"),
+        "cut": ArraySpec((len(sizes), 2), "int32"),
         "counts": ArraySpec((stretches, 2), "int32"),
     }
 
 
 @device
-def stretch_level(rows, owner, column, stretch):
+def stretch_level(rows, owner, row, stretch):
     """The level that a stretch of an image's map belongs to."""
     level = 0
-    while level + 1 < rows[owner, column] and rows[owner, column + 4 + 3 * level] <= stretch:
+    while level + 1 < rows[owner, row] and rows[owner, row + FIRST_STRETCH + RECORD * (level + 1)] <= stretch:
         level += 1
     return level
 
 
 @device
-def thread_words(rows, owner, column, stretch, level, thread):
+def thread_words(rows, owner, row, stretch, level, thread):
     """First word of a thread, relative to the image's map, and how many words of it exist."""
     first = (stretch * THREADS + thread) * WORDS
-    begin = np.int64(rows[owner, column + 1 + 3 * level]) * (THREADS * WORDS)
-    return first, min(begin + rows[owner, column + 2 + 3 * level] - first, WORDS)
+    record = row + RECORD * level
+    end = np.int64(rows[owner, record + FIRST_STRETCH]) * (THREADS * WORDS) + rows[owner, record + MAP_WORDS]
+    return first, min(end - first, WORDS)
 
 
 @device
@@ -158,29 +169,30 @@ def running_sums(sums, thread, value):
 
 
 @kernel
-def choose_cuts(starts, table, rows, histogram, cut, work, row, limits, ties):
-    """One block an image: cut[1 + level] is the lowest score that still has room in the level's limit, cut[0] how many of it to take.
-
-    `ties` takes them all; without it there is one level. The cut is 0 where the limit leaves room for everything.
-    """
+def choose_cuts(starts, table, rows, histogram, cut, found, work, output, row):
+    """One block an image: per level the lowest score that is taken and how often; and how many that makes, and whether some were lost."""
     bins = cuda.shared.array(LEVELS, int32)
     owner, thread = cuda.blockIdx.x, cuda.threadIdx.x
-    out = table[owner, work + CUT]
     for level in range(rows[owner, row]):
         cuda.syncthreads()
         bins[thread] = histogram[table[owner, work + HISTOGRAM] + level * LEVELS + thread]
         cuda.syncthreads()
-        limit = rows[owner, limits + level]
+        limit, ties = rows[owner, row + RECORD * level + LIMIT], rows[owner, row + RECORD * level + TIES]
         above, total = int32(0), int32(0)
         for score in range(1, LEVELS):
             total += bins[score]
             if score > thread:
                 above += bins[score]
+        at, out = table[owner, work + CUT] + 2 * level, table[owner, output + FOUND] + 2 * level
         if total <= limit:
             if thread == 0:
-                cut[out], cut[out + 1 + level] = NO_LIMIT, 0
+                cut[at], cut[at + 1] = 0, 0
+                found[out], found[out + 1] = total, 0
         elif thread > 0 and above < limit and limit <= above + bins[thread]:
-            cut[out], cut[out + 1 + level] = NO_LIMIT if ties else limit - above, thread
+            room = ties if ties > 0 else limit - above
+            cut[at], cut[at + 1] = thread, room
+            found[out] = above + min(bins[thread], room)
+            found[out + 1] = 1 if ties == 0 or bins[thread] > room else 0
 
 
 @kernel
@@ -192,7 +204,7 @@ def count_survivors(starts, table, rows, words, cut, counts, work, row):
     stretch = block - starts[owner]
     level = stretch_level(rows, owner, row, stretch)
     first, count = thread_words(rows, owner, row, stretch, level, thread)
-    total = survivors(words, table[owner, work + MAP] + first, count, cut[table[owner, work + CUT] + 1 + level])
+    total = survivors(words, table[owner, work + MAP] + first, count, cut[table[owner, work + CUT] + 2 * level])
     running_sums(sums, thread, total)
     if thread == 0:
         at = table[owner, work + COUNTS] + 2 * stretch
@@ -200,75 +212,72 @@ def count_survivors(starts, table, rows, words, cut, counts, work, row):
 
 
 @kernel
-def add_up(starts, table, stretch_starts, rows, cut, counts, found, work, output, capacity):
-    """One block an image: each stretch's counts become those of all before it. found = survivors that fit, and whether there were more."""
+def add_up(starts, table, stretch_starts, rows, counts, work, row):
+    """One block an image: each stretch's counts become those of the stretches before it in its level."""
     sums = cuda.shared.array(THREADS, int32)
     owner, thread = cuda.blockIdx.x, cuda.threadIdx.x
-    stretches = stretch_starts[owner + 1] - stretch_starts[owner]
-    above, same = int32(0), int32(0)
-    for chunk in range(0, stretches, THREADS):
-        index = table[owner, work + COUNTS] + 2 * (chunk + thread)
-        inside = chunk + thread < stretches
-        own_above, own_same = int32(0), int32(0)
-        if inside:
-            own_above, own_same = counts[index], counts[index + 1]
-        above_before = above + running_sums(sums, thread, own_above)
-        above += sums[THREADS - 1]
-        same_before = same + running_sums(sums, thread, own_same)
-        same += sums[THREADS - 1]
-        if inside:
-            counts[index], counts[index + 1] = above_before, same_before
-    if thread == 0:
-        room = cut[table[owner, work + CUT]]
-        total = above + min(same, room)
-        out = table[owner, output]
-        found[out] = min(total, rows[owner, capacity])
-        found[out + 1] = 1 if room < NO_LIMIT or total > rows[owner, capacity] else 0
+    stretches, levels = stretch_starts[owner + 1] - stretch_starts[owner], rows[owner, row]
+    for level in range(levels):
+        above, same = int32(0), int32(0)
+        begin = np.int64(rows[owner, row + RECORD * level + FIRST_STRETCH])
+        end = stretches if level + 1 == levels else np.int64(rows[owner, row + RECORD * (level + 1) + FIRST_STRETCH])
+        for chunk in range(begin, end, THREADS):
+            index = table[owner, work + COUNTS] + 2 * (chunk + thread)
+            inside = chunk + thread < end
+            own_above, own_same = int32(0), int32(0)
+            if inside:
+                own_above, own_same = counts[index], counts[index + 1]
+            above_before = above + running_sums(sums, thread, own_above)
+            above += sums[THREADS - 1]
+            same_before = same + running_sums(sums, thread, own_same)
+            same += sums[THREADS - 1]
+            if inside:
+                counts[index], counts[index + 1] = above_before, same_before
 
 
 @kernel
-def write_survivors(starts, table, rows, words, cut, counts, x, y, score, work, output, row, capacity):
-    """One block a stretch of a map: each survivor to its place in the columns, as far as they reach."""
+def write_survivors(starts, table, rows, words, cut, counts, x, y, score, work, output, row):
+    """One block a stretch of a map: each survivor to its place in its level's segment of the columns."""
     sums = cuda.shared.array(THREADS, int32)
     block, thread = cuda.blockIdx.x, cuda.threadIdx.x
     owner = find_image(starts, block)
     stretch = block - starts[owner]
     level = stretch_level(rows, owner, row, stretch)
+    record = row + RECORD * level
     first, count = thread_words(rows, owner, row, stretch, level, thread)
     base = table[owner, work + MAP] + first
-    room, lowest = cut[table[owner, work + CUT]], cut[table[owner, work + CUT] + 1 + level]
+    lowest, room = cut[table[owner, work + CUT] + 2 * level], cut[table[owner, work + CUT] + 2 * level + 1]
     before = running_sums(sums, thread, survivors(words, base, count, lowest))
     at = table[owner, work + COUNTS] + 2 * stretch
     above, same = counts[at] + (before >> 16), counts[at + 1] + (before & 0xFFFF)
-    begin, pitch = np.int64(rows[owner, row + 1 + 3 * level]) * STRETCH, np.int64(rows[owner, row + 3 + 3 * level])
+    begin, pitch = np.int64(rows[owner, record + FIRST_STRETCH]) * STRETCH, np.int64(rows[owner, record + PITCH])
     for i in range(4 * count):
         value = int32((words[base + (i >> 2)] >> (8 * (i & 3))) & 255)
         if value > lowest or (value == lowest and value > 0 and same < room):
-            place = above + min(same, room)
-            if place < rows[owner, capacity]:
-                index = 4 * first + i - begin
-                x[table[owner, output + 1] + place] = index % pitch
-                y[table[owner, output + 2] + place] = index // pitch
-                score[table[owner, output + 3] + place] = value
+            place = rows[owner, record + SEGMENT] + above + min(same, room)
+            index = 4 * first + i - begin
+            x[table[owner, output + X] + place] = index % pitch
+            y[table[owner, output + Y] + place] = index // pitch
+            score[table[owner, output + SCORE] + place] = value
         if value > lowest:
             above += 1
         elif value == lowest and value > 0:
             same += 1
 
 
-def select(batch: CudaBatch, work: int, output: int, row: int, limits: int, capacity: int, ties: bool) -> None:
-    """Queue the four kernels on arrays named as in `map_scratch`, and found, x, y and score. Grids: `image` and `stretch`.
+def select(batch: CudaBatch, work: int, output: int, row: int) -> None:
+    """Queue the four kernels on arrays named as in `map_scratch`, and found (int32 [levels, 2]), x, y, score. Grids: `image`, `stretch`.
 
-    `work` and `output` are the table columns of map and found (the others follow them); `row`, `limits` (one a level) and `capacity` are
-    int32 columns.
+    `work` and `output` are the table columns of map and found, which the others follow; `row` the int32 column of the map's description.
     """
     arrays, rows = batch.arrays, batch.ints
     words, histogram, cut, counts = (arrays[name] for name in ("map", "histogram", "cut", "counts"))
-    batch.launch(choose_cuts, "image", LEVELS, rows, histogram, cut, work, row, limits, ties)
+    batch.launch(choose_cuts, "image", LEVELS, rows, histogram, cut, arrays["found"], work, output, row)
     batch.launch(count_survivors, "stretch", THREADS, rows, words, cut, counts, work, row)
-    batch.launch(add_up, "image", THREADS, batch.starts["stretch"], rows, cut, counts, arrays["found"], work, output, capacity)
-    columns = arrays["x"], arrays["y"], arrays["score"]
-    batch.launch(write_survivors, "stretch", THREADS, rows, words, cut, counts, *columns, work, output, row, capacity)
+    batch.launch(add_up, "image", THREADS, batch.starts["stretch"], rows, counts, work, row)
+    batch.launch(
+        write_survivors, "stretch", THREADS, rows, words, cut, counts, arrays["x"], arrays["y"], arrays["score"], work, output, row
+    )
 
 
 def select_specs() -> Sequence[KernelSpec]:
@@ -276,8 +285,8 @@ def select_specs() -> Sequence[KernelSpec]:
     head = ("i8[::1]", "i8[:, ::1]")
     rows, counters, words = "i4[:, ::1]", "i4[::1]", "u4[::1]"
     return [
-        KernelSpec(choose_cuts, (*head, rows, counters, counters, "i8", "i8", "i8", "b1"), LEVELS),
+        KernelSpec(choose_cuts, (*head, rows, *(counters,) * 3, "i8", "i8", "i8"), LEVELS),
         KernelSpec(count_survivors, (*head, rows, words, counters, counters, "i8", "i8"), THREADS),
-        KernelSpec(add_up, (*head, "i8[::1]", rows, counters, counters, counters, "i8", "i8", "i8"), THREADS),
-        KernelSpec(write_survivors, (*head, rows, words, counters, counters, counters, counters, "u1[::1]", *("i8",) * 4), THREADS),
+        KernelSpec(add_up, (*head, "i8[::1]", rows, counters, "i8", "i8"), THREADS),
+        KernelSpec(write_survivors, (*head, rows, words, *(counters,) * 4, "u1[::1]", "i8", "i8", "i8"), THREADS),
     ]

@@ -33,6 +33,7 @@ from cuda_ops.corners_fast import (
     RING_16,
     cross,
     detect,
+    line_bytes,
     peak,
     score_8,
     score_12,
@@ -42,7 +43,7 @@ from cuda_ops.device import find_image
 from cuda_ops.jit import kernel
 from cuda_ops.operator import ArraySpec, ErrorSample, KernelSpec, Layout, Operator, Params, Result, Sample, register
 from cuda_ops.samples import checkerboard, constant, every_image, noise, smooth, squares
-from cuda_ops.strongest import HISTOGRAM, LEVELS, ROW, decode, map_pitch, map_row, map_scratch, map_stretches, select, select_specs
+from cuda_ops.strongest import HISTOGRAM, LEVELS, ROW, decode, map_row, map_scratch, map_stretches, select, select_specs
 
 MODES = {"9_16": RING_16, "7_12": RING_12, "5_8": RING_8}
 SCORES = (score_16, score_12, score_8)
@@ -56,7 +57,7 @@ PIXELS, SCORED = SPAN * (TILE_HEIGHT + 2 * HALO), SCORE_SPAN * (TILE_HEIGHT + 2)
 
 OUTPUTS = ("found", "x", "y", "score")
 WORK = FIRST + len(OUTPUTS)  # table column of the map
-THRESHOLD, SUPPRESSED, LIMIT, ROWS = range(4)  # columns of the int32 row
+THRESHOLD, SUPPRESSED, ROW_OF_MAP = range(3)  # columns of the int32 row
 
 
 class FastParams(Params):
@@ -78,7 +79,7 @@ def capacity(height: int, width: int, params: FastParams) -> int:
 def layout(height: int, width: int, params: FastParams) -> Layout:
     """Columns of corners; the map of scores and its counts (CUDA), lines of scores and the list of codes (CPU)."""
     room = capacity(height, width, params)
-    line = map_pitch(max(width, FRAME))
+    wide = max(width, FRAME)
     return Layout(
         {
             "found": ArraySpec((2,), "int32"),
@@ -88,9 +89,9 @@ def layout(height: int, width: int, params: FastParams) -> Layout:
         },
         {
             **map_scratch([(height, width)]),
-            "lines": ArraySpec((4, line + 3 * GROUP), "uint8"),
-            "active": ArraySpec((2, line // GROUP + 1), "uint32"),
-            "codes": ArraySpec((2 * room + line + GROUP,), "int64"),
+            "lines": ArraySpec((4, line_bytes(wide)), "uint8"),
+            "active": ArraySpec((2, wide // GROUP + 1), "uint32"),
+            "codes": ArraySpec((2 * room + wide + GROUP,), "int64"),
             "levels": ArraySpec((LEVELS,), "int64"),
         },
     )
@@ -98,7 +99,8 @@ def layout(height: int, width: int, params: FastParams) -> Layout:
 
 def scalars(params: FastParams, height: int, width: int) -> tuple[Sequence[int], Sequence[float]]:
     """Threshold, suppression, room and the description of the map."""
-    return (params.threshold, params.nonmax_suppression, capacity(height, width, params), *map_row([(height, width)])), ()
+    room = capacity(height, width, params)
+    return (params.threshold, params.nonmax_suppression, *map_row([(height, width, room, 0)])), ()
 
 
 def cpu(image: CpuImage) -> None:
@@ -111,11 +113,11 @@ def cpu(image: CpuImage) -> None:
     if width < FRAME:  # whole groups of pixels need that much room
         pixels = np.zeros((height, FRAME), dtype=np.uint8)
         pixels[:, :width] = image.source
-    threshold, suppressed, limit = (int(value) for value in image.ints[:3])
-    scratch = arrays["lines"], arrays["active"], arrays["codes"]
-    found, truncated = detect(
-        pixels, width - 2 * MARGIN, threshold, bool(suppressed), MODES[image.params.type], *scratch, limit, arrays["levels"]
-    )
+    threshold, suppressed = (int(value) for value in image.ints[:2])
+    region = MARGIN, MARGIN, height - 2 * MARGIN, width - 2 * MARGIN
+    lines, active, codes, levels = (arrays[name] for name in ("lines", "active", "codes", "levels"))
+    limit, mode = arrays["x"].size, MODES[image.params.type]
+    found, truncated, _ = detect(pixels, region, 0, threshold, bool(suppressed), mode, lines, active, codes, limit, 0, levels)
     decode(arrays["codes"], found, arrays["x"], arrays["y"], arrays["score"])
     arrays["found"][:] = found, truncated
 
@@ -182,7 +184,7 @@ def cuda(batch: CudaBatch) -> None:
     """CUDA twin."""
     scores = batch.arrays["map"].view(np.uint8)
     batch.launch(score_kernel(MODES[batch.params.type]), "tile", THREADS, batch.ints, batch.source, scores, batch.arrays["histogram"])
-    select(batch, work=WORK, output=FIRST, row=ROWS, limits=LIMIT, capacity=LIMIT, ties=False)
+    select(batch, work=WORK, output=FIRST, row=ROW_OF_MAP)
 
 
 def finish(arrays: Mapping[str, NDArray[Any]], params: FastParams, height: int, width: int) -> Result:
