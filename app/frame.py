@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from random import getrandbits
 from typing import Any
@@ -48,8 +48,16 @@ def mint_request_id() -> str:
 class Frame:
     """The outermost application."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, log: RequestLog, direct: Mapping[str, ASGIApp]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        log: RequestLog,
+        direct: Mapping[str, ASGIApp],
+        closing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._app = app
+        self._closing = closing
         self._log = log
         self._metrics = metrics
         self._direct = direct

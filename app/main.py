@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import sys
-from collections.abc import AsyncIterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +24,8 @@ from starlette.staticfiles import StaticFiles
 from app import openapi
 from app.batcher import Batcher
 from app.decoders import DecoderPool
+from app.decoding import Decoding
+from app.door import Door
 from app.engine import Engine
 from app.fetch import Fetcher
 from app.frame import Frame
@@ -43,11 +48,12 @@ from cuda_ops import Backend, Operator, create_backend, operators
 logger = logging.getLogger("vision.main")
 
 SAMPLE_S = 1.0
+CLOSING_S = 2.0
 
 
 @dataclass(slots=True)
 class Runtime:
-    """What must be started, warmed, drained and stopped, in this order."""
+    """What must be started, warmed, drained and stopped, in this order. With `listen_warm` starting includes warming."""
 
     settings: Settings
     service: Service
@@ -55,6 +61,7 @@ class Runtime:
     watchdog: LoopWatchdog = field(default_factory=LoopWatchdog)
     warming: asyncio.Task[None] | None = None
     sampling: asyncio.Task[None] | None = None
+    listen_warm: bool = False
 
     async def start(self) -> None:
         """Open everything and begin to warm up; the process is alive but not ready until `warming` is done."""
@@ -64,11 +71,18 @@ class Runtime:
         self.service.lifecycle.advance(Phase.WARMING)
         self.warming = asyncio.create_task(self._warm_up())
         self.sampling = asyncio.create_task(self._sample())
+        if self.listen_warm:
+            await self.warming
 
     async def drain(self) -> bool:
         """See `Lifecycle.drain`."""
         settings = self.settings
-        return await self.service.lifecycle.drain(settings.drain_lead_s, settings.drain_timeout_s, self.service.batcher.drain)
+        return await self.service.lifecycle.drain(settings.drain_lead_s, settings.drain_timeout_s, self._finish)
+
+    async def _finish(self, limit_s: float) -> bool:
+        """Answer whatever still waits, in both queues at once."""
+        clean = await asyncio.gather(self.service.decoding.batcher.drain(limit_s), self.service.batcher.drain(limit_s))
+        return all(clean)
 
     async def stop(self) -> None:
         """Close everything."""
@@ -89,7 +103,7 @@ class Runtime:
     async def _warm_up(self) -> None:
         lifecycle = self.service.lifecycle
         try:
-            await asyncio.to_thread(self.service.backend.warm_up, list(self.service.operators.values()))
+            await _in_daemon(partial(self.service.backend.warm_up, list(self.service.operators.values())))
         except Exception:
             logger.exception("warm-up failed")
             lifecycle.fail("warm-up failed")
@@ -99,6 +113,32 @@ class Runtime:
         gc.freeze()
         if lifecycle.phase is Phase.WARMING:
             lifecycle.advance(Phase.READY)
+
+
+def _in_daemon(work: Callable[[], None]) -> asyncio.Future[None]:
+    """Run `work` in a thread that the end of the process does not wait for: a compiler cannot be interrupted."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def finish(error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            work()
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(finish, error)
+
+    threading.Thread(target=run, name="warm-up", daemon=True).start()
+    return done
 
 
 def create_app(settings: Settings | None = None, *, backend: Backend | None = None) -> FastAPI:
@@ -128,7 +168,13 @@ def create_app(settings: Settings | None = None, *, backend: Backend | None = No
     for kind in (Problem, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)
     log = RequestLog(settings.log_level, sys.stderr.buffer)
-    app.add_middleware(Frame, metrics=service.metrics, log=log, direct=endpoints)
+    app.add_middleware(
+        Frame,
+        metrics=service.metrics,
+        log=log,
+        direct=endpoints,
+        closing=lambda: service.lifecycle.phase >= Phase.DRAINING,
+    )
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -171,7 +217,9 @@ def _runtime(settings: Settings, known: Mapping[str, Operator], backend: Backend
         operators=known,
         intake=Intake(settings, fetcher),
         decoders=decoders,
+        decoding=Decoding(decoders, limits.queue_limit),
         batcher=batcher,
+        door=Door(engine.slots + decoders.size),
         backend=backend,
         ledger=Ledger(settings.inflight_bytes // settings.workers),
         lifecycle=lifecycle,

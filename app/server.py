@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 import sys
+import threading
 from types import FrameType
 
 import uvicorn
@@ -17,14 +20,16 @@ from cuda_ops import BackendMissing
 
 FAILED_START = 3
 BACKLOG = 2048
+LINGER_S = 1.0  # for the requests of connections that were made before the listener was closed
 
 
 class Server(uvicorn.Server):
     """uvicorn's server; the first SIGTERM or SIGINT drains, a second one stops at once."""
 
-    def __init__(self, config: uvicorn.Config, runtime: Runtime, greeting: str) -> None:
+    def __init__(self, config: uvicorn.Config, runtime: Runtime, listener: socket.socket, greeting: str) -> None:
         super().__init__(config)
         self._runtime = runtime
+        self._listener = listener.dup()
         self._greeting = greeting
         self._draining: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -46,6 +51,24 @@ class Server(uvicorn.Server):
             return
         self._loop.call_soon_threadsafe(self._drain)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening without a reset for anyone: whoever is connected by then still gets an answer."""
+        for server in self.servers:
+            server.close()
+        loop = asyncio.get_running_loop()
+        for connection in _accept_all(self._listener):
+            await loop.connect_accepted_socket(self._protocol, connection)
+        until = loop.time() + LINGER_S
+        while self.server_state.connections and loop.time() < until:  # noqa: ASYNC110 - uvicorn gives no event
+            await asyncio.sleep(0.02)
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
     def _drain(self) -> None:
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._drained())
@@ -62,8 +85,21 @@ class Server(uvicorn.Server):
             sys.stdout.flush()
 
 
-def serve_one(settings: Settings, listener: socket.socket | None = None, *, greet: bool = True) -> int:
-    """Serve on this process's main thread until it has drained; the exit status."""
+def _accept_all(listener: socket.socket) -> list[socket.socket]:
+    """Close the listener, and return what the kernel had connected to it: closing alone would reset those connections."""
+    accepted = []
+    listener.setblocking(False)
+    with listener, contextlib.suppress(BlockingIOError):
+        while True:
+            accepted.append(listener.accept()[0])
+    return accepted
+
+
+def serve_one(settings: Settings, listener: socket.socket | None = None, *, first: bool = True) -> int:
+    """Serve on this process's main thread until it has drained; the exit status.
+
+    The first process answers probes while it warms up, and greets; any further one listens when it is warm.
+    """
     configure_logging(settings.log_level)
     try:
         app = create_app(settings)
@@ -71,6 +107,7 @@ def serve_one(settings: Settings, listener: socket.socket | None = None, *, gree
         sys.stderr.write(f"visionbatch does not start: {error}\n")
         return FAILED_START
     runtime: Runtime = app.state.runtime
+    runtime.listen_warm = not first
     try:
         listener = listener or listen(settings)
     except OSError as error:
@@ -88,9 +125,14 @@ def serve_one(settings: Settings, listener: socket.socket | None = None, *, gree
         timeout_keep_alive=int(settings.keep_alive_s),
         timeout_graceful_shutdown=5,
     )
-    server = Server(config, runtime, greeting(settings, listener) if greet else "")
+    server = Server(config, runtime, listener, greeting(settings, listener) if first else "")
     server.run([listener])
-    return runtime.service.lifecycle.exit_code or (0 if server.started and server.clean else 1)
+    status = runtime.service.lifecycle.exit_code or (0 if server.started and server.clean else 1)
+    if any(thread.daemon for thread in threading.enumerate()):
+        # A compiler or a stuck kernel still runs; it must not outlive the interpreter that it works on.
+        sys.stdout.flush()
+        os._exit(status)
+    return status
 
 
 def _patience(settings: Settings, runtime: Runtime) -> Patience:

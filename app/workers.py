@@ -41,7 +41,7 @@ class Supervisor:
         self._settings = settings
         self._listener = listener
         self._metrics_folder = metrics_folder
-        self._workers = [self._start(greet=number == 0) for number in range(settings.workers)]
+        self._workers = [self._start(first=number == 0) for number in range(settings.workers)]
         self._stopping = False
 
     def run(self) -> int:
@@ -57,9 +57,9 @@ class Supervisor:
                     self._replace(index)
         return self._drain()
 
-    def _start(self, *, greet: bool) -> SpawnProcess:
+    def _start(self, *, first: bool) -> SpawnProcess:
         context = multiprocessing.get_context("spawn")
-        worker = context.Process(target=_work, args=(self._settings, self._listener, greet), name="worker")
+        worker = context.Process(target=_work, args=(self._settings, self._listener, first), name="worker")
         worker.start()
         return worker
 
@@ -74,10 +74,11 @@ class Supervisor:
             path.unlink()
         time.sleep(_PAUSE_S)
         if not self._stopping:
-            self._workers[index] = self._start(greet=False)
+            self._workers[index] = self._start(first=False)
 
     def _drain(self) -> int:
         ends = time.monotonic() + self._settings.drain_timeout_s + _GRACE_S
+        self._listener.close()  # nobody would answer on it once the last worker has stopped listening
         for worker in self._workers:
             if worker.is_alive():
                 worker.terminate()
@@ -86,10 +87,10 @@ class Supervisor:
             if worker.is_alive():
                 worker.kill()
                 worker.join()
-        codes = [worker.exitcode or 0 for worker in self._workers]
-        return max(abs(code) for code in codes)
+        # A worker that the signal ends had not begun to serve: from then on it handles the signal and drains.
+        return max(0 if worker.exitcode == -signal.SIGTERM else abs(worker.exitcode or 0) for worker in self._workers)
 
 
-def _work(settings: Settings, listener: socket.socket, greet: bool) -> None:
+def _work(settings: Settings, listener: socket.socket, first: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.exit(serve_one(settings, listener, greet=greet))
+    sys.exit(serve_one(settings, listener, first=first))

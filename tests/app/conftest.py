@@ -46,9 +46,9 @@ class Live:
         return self.client.get(path, **kwargs)
 
 
-def serve(settings: Settings) -> Iterator[Live]:
+def serve(settings: Settings, backend: CpuBackend | None = None) -> Iterator[Live]:
     """Serve until the generator is closed."""
-    app = create_app(settings, backend=ColdBackend(2))
+    app = create_app(settings, backend=backend or ColdBackend(2))
     server = uvicorn.Server(uvicorn.Config(app, port=0, http="httptools", loop="uvloop", lifespan="on", log_config=None))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -81,11 +81,11 @@ def live() -> Iterator[Live]:
 
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Callable[..., Live]]:
-    """Serve with other settings, as keyword arguments."""
+    """Serve with another backend or other settings, as keyword arguments."""
     running: list[Iterator[Live]] = []
 
-    def start(**settings: Any) -> Live:
-        running.append(serve(Settings(**settings)))
+    def start(backend: CpuBackend | None = None, **settings: Any) -> Live:
+        running.append(serve(Settings(**settings), backend))
         return next(running[-1])
 
     yield start
