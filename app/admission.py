@@ -10,7 +10,6 @@ from app.problems import Overloaded
 from app.scheduling import FairQueue
 
 _CAUTION = 1.25  # a predicted wait is taken to be this much longer when a deadline depends on it
-_PROBE = 8  # of jobs that look hopeless although nothing waits, each eighth is let in
 _CROWD = 16  # a client may wait with this many jobs (per weight) for each free place of the queue
 
 
@@ -23,7 +22,6 @@ class Admission:
         self._limits = limits
         self._queue = queue
         self._target = target
-        self._hopeless = 0
 
     def marginal(self, job: Job) -> float:
         """Seconds that the job adds to a queue: its pixels, and its part of a launch that is as full as it can be."""
@@ -70,10 +68,10 @@ class Admission:
                 retry_after_s=self._retry_after(account.seconds / 2),
                 reason="client-share",
             )
-        if predicted is None:
-            return
+        if predicted is None or predicted[0] <= limits.max_wait_s:
+            return  # nothing is in its way: it may try, and a model that has grown wrong can learn
         needed = predicted[0] * _CAUTION + predicted[1]
-        if now + needed > job.deadline and not self._probe(predicted[0]):
+        if now + needed > job.deadline:
             raise Overloaded(
                 "The job could not be finished before its deadline; allow more time or try again later.",
                 limit=round(1000 * (job.deadline - now), 1),
@@ -82,13 +80,6 @@ class Admission:
                 retry_after_s=self._retry_after((now + needed - job.deadline) * self._executor.slots),
                 reason="deadline",
             )
-
-    def _probe(self, wait_s: float) -> bool:
-        """Let one hopeless job in so many run where nothing is in its way: a model that has grown wrong could not learn otherwise."""
-        if wait_s > self._limits.max_wait_s:
-            return False
-        self._hopeless += 1
-        return self._hopeless % _PROBE == 0
 
     def _retry_after(self, work_s: float) -> float:
         """Seconds until that much predicted work is done, between 1 s and 1 min."""

@@ -49,10 +49,11 @@ def batch_endpoint(service: Service) -> WorkEndpoint:
 
         planned, pictures = await service.intake.take(request, plan, many=True)
         trace.phases["receive"] = time.perf_counter() - trace.started
-        async with unless_gone(request.receive):
-            outcomes = await _run(service, planned.plan, pictures, caller, claim)
-            began = time.perf_counter()
-            body = await _encode(service, planned, outcomes, trace)
+        with service.work(caller, len(pictures)):
+            async with unless_gone(request.receive):
+                outcomes = await _run(service, planned.plan, pictures, caller, claim)
+                began = time.perf_counter()
+                body = await _encode(service, planned, outcomes, trace)
         trace.phases["encode"] = time.perf_counter() - began
         trace.fields |= {"operator": "+".join(step.operator.path for step in planned.plan.chain)}
         trace.fields |= {"backend": service.backend.name, "images": len(outcomes)}

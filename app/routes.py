@@ -101,10 +101,11 @@ def image_endpoint(service: Service, planner: Planner, describe: Callable[[Chain
         tag = etag(picture, plan.fingerprint)
         if not_modified(request.headers, tag):
             return Response(status_code=304, headers={"Vary": "Accept", "ETag": tag})
-        async with unless_gone(request.receive):
-            analysis = await service.analyze(picture, plan.chain, plan.options, caller, claim)
-            began = time.perf_counter()
-            body = await _encode(service, plan, analysis, describe(plan.chain), trace, began)
+        with service.work(caller):
+            async with unless_gone(request.receive):
+                analysis = await service.analyze(picture, plan.chain, plan.options, caller, claim)
+                began = time.perf_counter()
+                body = await _encode(service, plan, analysis, describe(plan.chain), trace, began)
         trace.phases |= {**phases(analysis), "encode": time.perf_counter() - began}
         trace.fields |= {"operator": "+".join([step.operator.path for step in plan.chain])}
         trace.fields |= {"backend": service.backend.name, "batch_size": analysis.done.batch_size}

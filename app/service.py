@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,6 +20,8 @@ from app import results
 from app.batcher import Batcher
 from app.codec import DecodeOptions, ImageInfo
 from app.decoders import Decoded, DecoderPool
+from app.decoding import Decoding
+from app.door import Door
 from app.frame import Trace
 from app.intake import Intake, Picture
 from app.jobs import Completed, Job
@@ -68,7 +70,9 @@ class Service:
     operators: Mapping[str, Operator]
     intake: Intake
     decoders: DecoderPool
+    decoding: Decoding
     batcher: Batcher
+    door: Door
     backend: Backend
     ledger: Ledger
     lifecycle: Lifecycle
@@ -105,16 +109,24 @@ class Service:
         return Caller(client, started + deadline_ms / 1000, priority, weight)
 
     def admit(self, request: Request, caller: Caller) -> Claim:
-        """The request's claim on memory, before its body is read. Overloaded when it does not fit."""
+        """The request's claim on memory, before its body is read. Overloaded when that, a queue or the time left is too short."""
+        self.door.check(caller.client, caller.weight, caller.deadline)
+        unread = Job(None, 0, None, caller.client, caller.deadline, caller.priority, caller.weight)
+        self.decoding.batcher.check(unread)
+        self.batcher.check(unread)
         declared = request.headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() and len(declared) < 16 else 0
         # A longer body is refused for its length, so it must not be refused for its memory.
         limit = max(self.settings.max_json_bytes, self.settings.max_body_bytes)
         return self.ledger.admit(min(size, limit), caller.client)
 
+    def work(self, caller: Caller, images: int = 1) -> AbstractContextManager[None]:
+        """Surround the work on images whose bytes are there. Overloaded when it could not be done in time."""
+        return self.door.work(caller.client, caller.weight, caller.deadline, images)
+
     async def decode(self, picture: bytes, chain: Chain, options: Options, caller: Caller) -> Decoded:
         """The pixels that the chain reads. ImageTooSmall where a step needs a larger image, else what the codec says."""
-        decoded = await self.decoders.decode(
+        decoded = await self.decoding.decode(
             picture,
             DecodeOptions(
                 pixels=pixel_class(chain),
@@ -124,7 +136,10 @@ class Service:
                 max_side=self.settings.max_side,
                 max_frames=self.settings.max_frames,
             ),
-            caller.deadline,
+            client=caller.client,
+            deadline=caller.deadline,
+            priority=caller.priority,
+            weight=caller.weight,
         )
         height, width = decoded.pixels.shape[:2]
         for step in chain:
