@@ -46,15 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; 0 after a clean drain."""
     if settings.workers == 1:
+        from app.main import create_app
         from app.server import serve_one
 
-        return serve_one(settings)
+        return serve_one(settings, create_app)
     with tempfile.TemporaryDirectory(prefix="visionbatch-metrics-") as folder:
         # Read by prometheus_client when it is imported: in the workers, and nowhere before.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        from app.main import create_app
         from app.workers import serve_many
 
-        return serve_many(settings, Path(folder))
+        return serve_many(settings, create_app, Path(folder))
 
 
 def health(settings: Settings) -> int:

@@ -8,17 +8,21 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
-from app.main import Runtime, create_app
+from app.runtime import Runtime
 from app.settings import Settings
 from app.telemetry import configure_logging
 from app.transport import Patience, protocol_class
 from cuda_ops import BackendMissing
 
 FAILED_START = 3
+CreateApp = Callable[[Settings], FastAPI]
+
 BACKLOG = 2048
 LINGER_S = 1.0  # for the requests of connections that were made before the listener was closed
 
@@ -64,7 +68,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _protocol(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # a union of classes
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         return made
@@ -95,7 +99,7 @@ def _accept_all(listener: socket.socket) -> list[socket.socket]:
     return accepted
 
 
-def serve_one(settings: Settings, listener: socket.socket | None = None, *, first: bool = True) -> int:
+def serve_one(settings: Settings, create_app: CreateApp, listener: socket.socket | None = None, *, first: bool = True) -> int:
     """Serve on this process's main thread until it has drained; the exit status.
 
     The first process answers probes while it warms up, and greets; any further one listens when it is warm.

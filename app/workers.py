@@ -12,7 +12,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import FrameType
 
-from app.server import FAILED_START, listen, serve_one
+from app.server import FAILED_START, CreateApp, listen, serve_one
 from app.settings import Settings
 from app.telemetry import configure_logging
 
@@ -23,7 +23,7 @@ _PAUSE_S = 1.0  # before a worker that ended is replaced, so that a broken devic
 _GRACE_S = 5.0  # beyond the drain limit, before a worker is killed
 
 
-def serve_many(settings: Settings, metrics_folder: Path) -> int:
+def serve_many(settings: Settings, create_app: CreateApp, metrics_folder: Path) -> int:
     """Serve with `settings.workers` processes until SIGTERM or SIGINT; 0 when every worker drained cleanly."""
     configure_logging(settings.log_level)
     try:
@@ -31,14 +31,15 @@ def serve_many(settings: Settings, metrics_folder: Path) -> int:
     except OSError as error:
         sys.stderr.write(f"visionbatch does not start: {settings.host}:{settings.port}: {error.strerror}\n")
         return FAILED_START
-    return Supervisor(settings, listener, metrics_folder).run()
+    return Supervisor(settings, create_app, listener, metrics_folder).run()
 
 
 class Supervisor:
     """The parent process."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, metrics_folder: Path) -> None:
+    def __init__(self, settings: Settings, create_app: CreateApp, listener: socket.socket, metrics_folder: Path) -> None:
         self._settings = settings
+        self._create_app = create_app
         self._listener = listener
         self._metrics_folder = metrics_folder
         self._workers = [self._start(first=number == 0) for number in range(settings.workers)]
@@ -59,7 +60,7 @@ class Supervisor:
 
     def _start(self, *, first: bool) -> SpawnProcess:
         context = multiprocessing.get_context("spawn")
-        worker = context.Process(target=_work, args=(self._settings, self._listener, first), name="worker")
+        worker = context.Process(target=_work, args=(self._settings, self._create_app, self._listener, first), name="worker")
         worker.start()
         return worker
 
@@ -91,6 +92,6 @@ class Supervisor:
         return max(0 if worker.exitcode == -signal.SIGTERM else abs(worker.exitcode or 0) for worker in self._workers)
 
 
-def _work(settings: Settings, listener: socket.socket, first: bool) -> None:
+def _work(settings: Settings, create_app: CreateApp, listener: socket.socket, first: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.exit(serve_one(settings, listener, first=first))
+    sys.exit(serve_one(settings, create_app, listener, first=first))
