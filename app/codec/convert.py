@@ -82,14 +82,15 @@ def _plane(image: Image.Image, depth: int, key: object, options: DecodeOptions) 
 def _color(data: bytes, image: Image.Image, header: Header, key: object, options: DecodeOptions) -> tuple[Pixels, list[str]]:
     """Three or four color channels. `key` is the color that stands for transparency, in the depth of the file."""
     notes = _cut(header.depth) + ([CMYK] if image.mode == "CMYK" else [])
-    image = image.convert("RGB")
+    if image.mode != "RGB":
+        image = image.convert("RGB")
     pixels = _wanted(image, options)
     if not isinstance(key, tuple):
         return pixels, notes
-    wide = np.array(key, np.uint16)
-    clear = (np.asarray(image) == (wide >> 8 if header.depth == 16 else wide)).all(axis=2)
     if header.depth == 16:
-        clear &= (_low_bytes(data) == wide & 255).all(axis=2)
+        clear = _is_color(np.asarray(image), [value >> 8 for value in key]) & _is_color(_low_bytes(data), [value & 255 for value in key])
+    else:
+        clear = _is_color(np.asarray(image), list(key))
     return _cleared(pixels, clear, options), notes + _composited(options)
 
 
@@ -117,15 +118,18 @@ def _low_bytes(data: bytes) -> Pixels:
     return np.asarray(image)
 
 
+def _is_color(pixels: Pixels, color: list[int]) -> NDArray[np.bool_]:
+    red, green, blue = (pixels[..., channel] == value for channel, value in enumerate(color))
+    both: NDArray[np.bool_] = red & green & blue
+    return both
+
+
 def _cleared(pixels: Pixels, clear: NDArray[np.bool_], options: DecodeOptions) -> Pixels:
     """A copy of `pixels` with the background where `clear`."""
-    background = Image.new("RGB", (1, 1), options.background)
-    if options.pixels == "rgb" and pixels.ndim == 2:
-        pixels = np.repeat(pixels[..., None], 3, axis=2)
-    else:
-        pixels = pixels.copy()
-    pixels[clear] = _wanted(background, options)[0, 0]
-    return pixels
+    background = _wanted(Image.new("RGB", (1, 1), options.background), options)[0, 0]
+    if options.pixels == "grey":
+        return np.where(clear, background, pixels)
+    return np.where(clear[..., None], background, pixels if pixels.ndim == 3 else pixels[..., None])
 
 
 def _cut(depth: int) -> list[str]:
