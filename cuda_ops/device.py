@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
+from numba import types
+from numba.extending import intrinsic, overload
 
 from cuda_ops.jit import SIMULATED, device
 
@@ -18,6 +19,11 @@ def mul(a: Any, b: Any) -> Any:
 def add(a: Any, b: Any) -> Any:
     """float32 sum, rounded once: never contracted into a fused multiply-add, on either twin."""
     return np.float32(a) + np.float32(b)
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c in float32, rounded once: what OpenCV's vector code computes, on either twin."""
+    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
 
 
 def rint(a: Any) -> Any:
@@ -33,6 +39,17 @@ def _mul_cpu(a, b):
 @overload(add)
 def _add_cpu(a, b):
     return lambda a, b: np.float32(a) + np.float32(b)
+
+
+@intrinsic
+def _fused(_context, a, b, c):
+    """LLVM's fused multiply-add: one instruction where the processor has it, the C library's fmaf where it has not."""
+    return types.float32(types.float32, types.float32, types.float32), lambda _context, builder, _signature, args: builder.fma(*args)
+
+
+@overload(fma)
+def _fma_cpu(a, b, c):
+    return lambda a, b, c: _fused(np.float32(a), np.float32(b), np.float32(c))
 
 
 @overload(rint)
@@ -51,6 +68,10 @@ if not SIMULATED:
     @cuda_overload(add)
     def _add_cuda(a, b):
         return lambda a, b: libdevice.fadd_rn(np.float32(a), np.float32(b))
+
+    @cuda_overload(fma)
+    def _fma_cuda(a, b, c):
+        return lambda a, b, c: libdevice.fmaf_rn(np.float32(a), np.float32(b), np.float32(c))
 
     @cuda_overload(rint)
     def _rint_cuda(a):
