@@ -313,7 +313,10 @@ def reference(image: NDArray[np.uint8], params: HogParams) -> Result:
     dx, dy = padded[1:-1, 2:] - padded[1:-1, :-2], padded[2:, 1:-1] - padded[:-2, 1:-1]
     fx, fy = dx.astype(np.float32), dy.astype(np.float32)
     ratio = np.minimum(abs(fx), abs(fy)) / (np.maximum(abs(fx), abs(fy)) + TINY)
-    angle = ratio * (P1 + ratio**2 * (P3 + ratio**2 * (P5 + ratio**2 * P7)))
+    angle = np.full_like(ratio, P7)
+    for coefficient in (P5, P3, P1):  # each product and sum rounded once, together
+        angle = ((ratio * ratio).astype(np.float64) * angle + coefficient).astype(np.float32)
+    angle = angle * ratio
     angle = np.where(abs(fx) < abs(fy), QUARTER - angle, angle)
     angle = np.where(fx < 0, HALF_TURN - angle, angle)
     angle = np.where(fy < 0, TURN - angle, angle)
