@@ -305,22 +305,21 @@ def finish(arrays: Mapping[str, NDArray[Any]], _params: HogParams, height: int, 
 
 
 def reference(image: NDArray[np.uint8], params: HogParams) -> Result:
-    """The definition block by block, pixel by pixel, in float64 but for the angle, whose float32 polynomial is part of it."""
+    """The definition block by block, pixel by pixel, in float64 but for gradient and angle, whose float32 is part of it."""
     (cells, block, step, bins, gamma, height, width, blocks_y), _ = scalars(params, *image.shape)
-    window = image[:height, :width].astype(np.float64)
+    window = image[:height, :width].astype(np.float32)
     window = np.sqrt(window) if gamma else window
     padded = np.pad(window, 1, mode="reflect")
     dx, dy = padded[1:-1, 2:] - padded[1:-1, :-2], padded[2:, 1:-1] - padded[:-2, 1:-1]
-    fx, fy = dx.astype(np.float32), dy.astype(np.float32)
-    ratio = np.minimum(abs(fx), abs(fy)) / (np.maximum(abs(fx), abs(fy)) + TINY)
+    ratio = np.minimum(abs(dx), abs(dy)) / (np.maximum(abs(dx), abs(dy)) + TINY)
     angle = np.full_like(ratio, P7)
     for coefficient in (P5, P3, P1):  # each product and sum rounded once, together
         angle = ((ratio * ratio).astype(np.float64) * angle + coefficient).astype(np.float32)
     angle = angle * ratio
-    angle = np.where(abs(fx) < abs(fy), QUARTER - angle, angle)
-    angle = np.where(fx < 0, HALF_TURN - angle, angle)
-    angle = np.where(fy < 0, TURN - angle, angle)
-    magnitude, position = np.hypot(dx, dy), angle * RADIANS * np.float32(bins / math.pi) - HALF
+    angle = np.where(abs(dx) < abs(dy), QUARTER - angle, angle)
+    angle = np.where(dx < 0, HALF_TURN - angle, angle)
+    angle = np.where(dy < 0, TURN - angle, angle)
+    magnitude, position = np.hypot(dx, dy).astype(np.float64), angle * RADIANS * np.float32(bins / math.pi) - HALF
     result = np.zeros((blocks_along(width, params), blocks_y, cells, cells, bins))
     for column, row in np.ndindex(result.shape[:2]):
         histogram = result[column, row]
