@@ -166,7 +166,7 @@ def test_results_are_finite_and_fit_json(operator: Operator) -> None:
 
 @EVERY
 def test_declaration_is_complete(operator: Operator) -> None:
-    assert operator.summary and operator.description and operator.exactness and operator.cost
+    assert all((operator.summary, operator.description, operator.exactness, operator.cost))
     for name, field in operator.params.model_fields.items():
         assert field.description, f"{operator.path}: {name} has no description"
         assert not field.is_required(), f"{operator.path}: {name} has no default"

@@ -32,7 +32,7 @@ def chosen(operator: Operator) -> list[list[Sample]]:
     batches = []
     for index, group in enumerate(groups.values()):
         ragged = [sample for sample in group if sample.name in RAGGED] if index == 0 else []
-        batches.append(ragged + [max(group, key=lambda sample: sample.image.size)])
+        batches.append([*ragged, max(group, key=lambda sample: sample.image.size)])
     return batches
 
 
