@@ -207,6 +207,9 @@ class Decoder:
                 self._settle(self._read(answer, descriptors, self.job.options))
         except BlockingIOError:
             return
+        except ConnectionResetError:  # it ended with a request unread
+            self._ended()
+            return
         except Exception:  # whatever is wrong with a message of a process that parses hostile bytes, the process is not to be used again
             self._give_up("talked nonsense", ImageUnreadable(_BROKEN))
             return
