@@ -51,7 +51,9 @@ def test_apply_takes_a_view_that_is_not_contiguous() -> None:
 
 
 def test_import_needs_no_web_framework() -> None:
-    code = "import sys, cuda_ops; cuda_ops.operators(); bad = {'fastapi', 'starlette', 'app', 'cv2'} & set(sys.modules); sys.exit(bool(bad))"
+    code = (
+        "import sys, cuda_ops; cuda_ops.operators(); bad = {'fastapi', 'starlette', 'app', 'cv2'} & set(sys.modules); sys.exit(bool(bad))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
