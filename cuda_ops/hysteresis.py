@@ -113,6 +113,18 @@ def label_tile(tile_state, tile_labels, thread):
     cuda.syncthreads()
 
 
+@cuda_device
+def store_tile(tile_state, tile_labels, state, labels, pixels, base, top, left, height, width, thread):
+    """Write a labelled tile to the image: states, and for candidates the image-wide index of their root in the tile."""
+    for i in range(thread, TILE_PIXELS, THREADS):
+        y, x = top + i // TILE_WIDTH, left + i % TILE_WIDTH
+        if y < height and x < width:
+            state[pixels + y * width + x] = tile_state[i]
+            if tile_state[i] != 0:
+                first = root(tile_labels, 0, i)
+                labels[base + y * width + x] = (top + first // TILE_WIDTH) * width + left + first % TILE_WIDTH
+
+
 @kernel
 def merge_tiles(starts, table, state, labels, state_column, label_column):
     """Join components across the top and left borders of each tile."""

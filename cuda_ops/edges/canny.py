@@ -246,13 +246,8 @@ def suppress_tiles(aperture: int) -> Any:
         gpu.syncthreads()
         # `smoothed` is free again: its first words hold the tile's labels.
         hysteresis.label_tile(tile_state, smoothed, thread)
-        for i in range(thread, TILE_PIXELS, THREADS):
-            y, x = top + i // TILE_WIDTH, left + i % TILE_WIDTH
-            if y < height and x < width:
-                state[table[owner, STATE] + y * width + x] = tile_state[i]
-                if tile_state[i] != 0:
-                    first = hysteresis.root(smoothed, 0, i)
-                    labels[table[owner, LABELS] + y * width + x] = (top + first // TILE_WIDTH) * width + left + first % TILE_WIDTH
+        first_state, first_label = table[owner, STATE], table[owner, LABELS]
+        hysteresis.store_tile(tile_state, smoothed, state, labels, first_state, first_label, top, left, height, width, thread)
 
     suppress.__name__ = suppress.__qualname__ = f"canny_suppress_{aperture}"
     return kernel(suppress)

@@ -24,9 +24,28 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from cuda_ops.batch import FIRST, OFFSET, STRIDE, CpuImage, CudaBatch
-from cuda_ops.device import add, find_image, fma, mul, reflect
-from cuda_ops.jit import device, host, kernel
+from cuda_ops.device import add, find_image, mul, reflect
+from cuda_ops.jit import cuda_device, host, kernel
 from cuda_ops.operator import ArraySpec, ErrorSample, KernelSpec, Layout, Operator, Params, Result, Sample, register
+from cuda_ops.orientation import (
+    CLIP,
+    HALF,
+    HALF_TURN,
+    ONE,
+    P1,
+    P3,
+    P5,
+    P7,
+    QUARTER,
+    RADIANS,
+    TENTH,
+    THOUSANDTH,
+    TINY,
+    TURN,
+    ZERO,
+    level,
+    vote,
+)
 from cuda_ops.samples import every_image
 
 MOST_BLOCK, MOST_CELLS, MOST_BINS = 32, 4, 18
@@ -34,17 +53,6 @@ MOST_PIXELS, MOST_SUMS, MOST_VALUES = MOST_BLOCK**2, MOST_BLOCK * MOST_CELLS * M
 SCALE = MOST_CELLS * MOST_BLOCK  # where the bins per radian stand behind the weights
 THREADS = 128
 CELLS, BLOCK, STEP, BINS, GAMMA, WINDOW_HEIGHT, WINDOW_WIDTH, BLOCKS_Y = range(8)
-
-# fastAtan2's odd polynomial, in degrees; rounded before and after it is scaled, as there.
-P1, P3, P5, P7 = (
-    np.float32(np.float32(value) * np.float32(180 / math.pi))
-    for value in (0.9997878412794807, -0.3258083974640975, 0.1555786518463281, -0.04432655554792128)
-)
-TINY = np.float32(2.220446049250313e-16)
-RADIANS = np.float32(math.pi / 180)
-HALF, ONE, ZERO, CLIP = np.float32(0.5), np.float32(1), np.float32(0), np.float32(0.2)
-QUARTER, HALF_TURN, TURN = np.float32(90), np.float32(180), np.float32(360)
-TENTH, THOUSANDTH = np.float32(0.1), np.float32(1e-3)
 
 
 class HogParams(Params):
@@ -99,36 +107,6 @@ def layout(height: int, width: int, params: HogParams) -> Layout:
             "columns": ArraySpec((cells, row), "float32"),
         },
     )
-
-
-@device
-def vote(dx, dy, scale, bins):
-    """A gradient's two votes: (lower bin, its vote, the next bin's vote); fused where OpenCV's vector code is, and nowhere else."""
-    ax, ay = abs(dx), abs(dy)
-    ratio = min(ax, ay) / add(max(ax, ay), TINY)
-    square = mul(ratio, ratio)
-    angle = mul(fma(fma(fma(square, P7, P5), square, P3), square, P1), ratio)
-    if ax < ay:
-        angle = add(QUARTER, -angle)
-    if dx < ZERO:
-        angle = add(HALF_TURN, -angle)
-    if dy < ZERO:
-        angle = add(TURN, -angle)
-    magnitude = np.float32(math.sqrt(fma(dx, dx, mul(dy, dy))))
-    position = add(mul(mul(angle, RADIANS), scale), -HALF)
-    lower = np.int32(position) - np.int32(position < ZERO)  # the floor, without a detour over 64 bits
-    share = add(position, -np.float32(lower))
-    if lower < 0:
-        lower += np.int32(bins)
-    if lower >= bins:
-        lower -= np.int32(bins)
-    return lower, mul(magnitude, add(ONE, -share)), mul(magnitude, share)
-
-
-@device
-def level(value, gamma):
-    """A pixel as float32, its square root with gamma."""
-    return np.float32(math.sqrt(np.float32(value))) if gamma else np.float32(value)
 
 
 @host
@@ -230,6 +208,23 @@ def cpu(image: CpuImage) -> None:
     describe(image.source, image.ints, image.floats, *scratch, arrays["descriptor"])
 
 
+@cuda_device
+def normalize(cell_sums, values, descriptor, out, thread):
+    """L2-Hys of a block's values, stored from descriptor[out] on."""
+    # Every thread adds up all values: a few dozen additions cost less than handing the sum round, and the order is the CPU twin's.
+    total = ZERO
+    for k in range(values):
+        total = add(total, mul(cell_sums[k], cell_sums[k]))
+    shrink = ONE / add(np.float32(math.sqrt(total)), mul(np.float32(values), TENTH))
+    total = ZERO
+    for k in range(values):
+        clipped = min(mul(cell_sums[k], shrink), CLIP)
+        total = add(total, mul(clipped, clipped))
+    grow = ONE / add(np.float32(math.sqrt(total)), THOUSANDTH)
+    for k in range(thread, values, THREADS):
+        descriptor[out + k] = mul(min(mul(cell_sums[k], shrink), CLIP), grow)
+
+
 @kernel
 def describe_blocks(starts, table, ints, weights, source, descriptor):
     """The CUDA twin: one CUDA block a HOG block; votes, row sums, cell sums and the normalization stay in shared memory."""
@@ -279,19 +274,7 @@ def describe_blocks(starts, table, ints, weights, source, descriptor):
                 total = add(total, mul(weight, sums[(j * cells + cell_x) * bins + b]))
         cell_sums[i] = total
     gpu.syncthreads()
-    # Every thread adds up all values: a few dozen additions cost less than handing the sum round, and the order is the CPU twin's.
-    total = ZERO
-    for k in range(values):
-        total = add(total, mul(cell_sums[k], cell_sums[k]))
-    shrink = ONE / add(np.float32(math.sqrt(total)), mul(np.float32(values), TENTH))
-    total = ZERO
-    for k in range(values):
-        clipped = min(mul(cell_sums[k], shrink), CLIP)
-        total = add(total, mul(clipped, clipped))
-    grow = ONE / add(np.float32(math.sqrt(total)), THOUSANDTH)
-    out = table[owner, FIRST] + number * values
-    for k in range(thread, values, THREADS):
-        descriptor[out + k] = mul(min(mul(cell_sums[k], shrink), CLIP), grow)
+    normalize(cell_sums, values, descriptor, table[owner, FIRST] + number * values, thread)
 
 
 def cuda(batch: CudaBatch) -> None:
