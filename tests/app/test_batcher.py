@@ -189,7 +189,7 @@ async def test_one_bad_job_does_not_fail_its_batch_mates() -> None:
     await bench.settle()
     good, bad, also_good = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(bad, ImageTooSmall)
-    assert (good.value, also_good.value) == ("a", "c")  # type: ignore[union-attr]
+    assert (good.value, also_good.value) == ("a", "c")
     assert bench.seen.drops == {("failed", "ImageTooSmall"): 1}
 
 
@@ -211,11 +211,11 @@ async def test_jobs_that_the_executor_forgot_fail_when_the_slot_is_free(error: E
 
 async def test_an_executor_that_cannot_start_a_batch_fails_it_and_gets_the_next() -> None:
     bench = Bench()
-    start, bench.executor.start = bench.executor.start, None  # type: ignore[method-assign, assignment]
+    start, bench.executor.start = bench.executor.start, None
     [task] = await bench.submit(job("a"))
     with pytest.raises(BackendUnavailable):
         await task
-    bench.executor.start = start  # type: ignore[method-assign]
+    bench.executor.start = start
     await bench.submit(job("b"))
     assert bench.ran == [["b"]]
 
@@ -229,7 +229,7 @@ async def test_an_executor_may_finish_while_it_is_being_started() -> None:
         start(*args)
         bench.executor.running[0].finish()
 
-    bench.executor.start = at_once  # type: ignore[method-assign]
+    bench.executor.start = at_once
     tasks = await bench.submit(*(job(i, key=str(i)) for i in range(50)))
     assert [done.value for done in await asyncio.gather(*tasks)] == list(range(50))
     assert max(depths) == min(depths), "batch follows batch without recursion"

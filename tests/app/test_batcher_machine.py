@@ -72,7 +72,7 @@ class Machine(RuleBasedStateMachine):
             self.check_batch(jobs)
             start(jobs, deliver, finished)
 
-        self.bench.executor.start = checked  # type: ignore[method-assign]
+        self.bench.executor.start = checked
 
     def teardown(self) -> None:
         if not hasattr(self, "loop"):

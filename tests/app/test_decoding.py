@@ -36,7 +36,7 @@ class Bench:
     def __init__(self, size: int = 1, queue_limit: int = 256) -> None:
         self.clock = FakeClock()
         self.pool = Pool(size)
-        self.decoding = Decoding(self.pool, queue_limit, self.clock)  # type: ignore[arg-type]
+        self.decoding = Decoding(self.pool, queue_limit, self.clock)
 
     async def send(self, *images: bytes, client: str = "c", deadline: float = float("inf")) -> list[asyncio.Task[Any]]:
         waits = [self.decoding.decode(image, OPTIONS, client=client, deadline=deadline) for image in images]

@@ -272,9 +272,9 @@ async def test_wake_ups_are_shared() -> None:
         calls.append(callback)
         return threadsafe(callback, *args, **more)
 
-    loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]
+    loop.call_soon_threadsafe = counted
     await works.outcomes(*range(32))
-    loop.call_soon_threadsafe = threadsafe  # type: ignore[method-assign]
+    loop.call_soon_threadsafe = threadsafe
     assert len(calls) == 1
     await works.close()
 

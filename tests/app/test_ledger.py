@@ -134,7 +134,7 @@ def test_the_sum_is_always_right_and_within_the_limit(steps: list[tuple[int, str
             elif what == "drop":
                 claims[who].drop("body")
             else:
-                claims[who].hold(what, size, pixels)  # type: ignore[arg-type]
+                claims[who].hold(what, size, pixels)
         except Overloaded:
             pass
         assert ledger.bytes == sum(claim.bytes for claim in claims.values()) == sum(ledger.stages.values()) <= 100

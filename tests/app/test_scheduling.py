@@ -26,7 +26,7 @@ class Source:
         return Ticket(key, cost, due, large, self.queue.account(client, weight), self.made, seconds=cost / 100)
 
     def add(self, *args: object, **more: object) -> Ticket:
-        ticket = self.ticket(*args, **more)  # type: ignore[arg-type]
+        ticket = self.ticket(*args, **more)
         self.queue.add(ticket)
         return ticket
 
@@ -48,7 +48,7 @@ def test_due_times_decide_among_clients_that_are_level() -> None:
     source = Source()
     for client, due in (("a", 3.0), ("b", 1.0), ("c", 2.0)):
         source.add(client, due=due)
-    assert [source.serve().account.name for _ in range(3)] == ["b", "c", "a"]  # type: ignore[union-attr]
+    assert [source.serve().account.name for _ in range(3)] == ["b", "c", "a"]
 
 
 def test_equal_due_times_keep_the_order_of_arrival() -> None:
@@ -96,7 +96,7 @@ def test_a_newcomer_starts_level_and_a_returning_client_has_no_credit() -> None:
         source.serve()
     for client in ("was here", "new") * 5:
         source.add(client)
-    first = sorted(source.serve().account.name for _ in range(9))  # type: ignore[union-attr]
+    first = sorted(source.serve().account.name for _ in range(9))
     assert first == sorted(["old", "was here", "new"] * 3), "in turns: the absent ones saved nothing up"
 
 

@@ -55,7 +55,7 @@ async def serving(**changes: Any) -> AsyncIterator[tuple[int, list[Problem]]]:
     framed = Frame(application, Metrics(), Quiet(), {})  # type: ignore[arg-type]  # quacks like a log
     config = uvicorn.Config(framed, port=0, http=protocol_class(Patience(**limits)), lifespan="off", log_config=None, ws="none")
     server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    server.install_signal_handlers = lambda: None
     task = asyncio.create_task(server._serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.005)

@@ -58,7 +58,7 @@ async def test_a_stuck_loop_is_logged_once_with_its_stack_and_ends_the_process(c
         watched.dog.check()
     stuck = [record for record in caplog.records if record.getMessage() == "loop stuck"]
     assert len(stuck) == 1
-    assert "test_a_stuck_loop_is_logged_once" in stuck[0].fields["stack"]  # type: ignore[attr-defined]
+    assert "test_a_stuck_loop_is_logged_once" in stuck[0].fields["stack"]
     assert watched.ended == [70]
 
 

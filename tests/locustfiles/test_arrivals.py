@@ -29,7 +29,7 @@ def test_a_rhythm_is_even_and_starts_anywhere_in_its_first_beat() -> None:
 
 @pytest.mark.parametrize("arrivals", [poisson, rhythm])
 def test_no_rate_is_no_arrivals(arrivals: object) -> None:
-    assert list(arrivals(random.Random(1), 0.0, 10.0, 0.0)) == []  # type: ignore[operator]
+    assert list(arrivals(random.Random(1), 0.0, 10.0, 0.0)) == []
 
 
 def test_the_warm_up_is_not_judged() -> None:

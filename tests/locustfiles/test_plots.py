@@ -29,7 +29,7 @@ def test_a_line_runs_through_its_points_and_names_are_escaped() -> None:
     chart = Chart("a & b", linear("x", [0, 10]), linear("y", [0, 100]))
     chart.line("<p50>", [(0, 0), (10, 100)], 0)
     svg = chart.svg()
-    begin, end = re.search(r'd="M([\d.]+ [\d.]+) L([\d.]+ [\d.]+)"', svg).groups()  # type: ignore[union-attr]
+    begin, end = re.search(r'd="M([\d.]+ [\d.]+) L([\d.]+ [\d.]+)"', svg).groups()
     assert (begin, end) == ("58.0 258.0", "536.0 14.0")
     assert "&lt;p50&gt;" in svg
     assert "a &amp; b" in svg
