@@ -93,7 +93,7 @@ class VisionUser(FastHttpUser):
         begun_s = generator.now()
         with self.client.post(
             f"{host}/v1/{ask.operator.path}",
-            data=body,  # type: ignore[arg-type]
+            data=body,  # type: ignore[arg-type]  # the stubs forget bytes
             headers=credentials() | {"Content-Type": content_type},
             name=ask.operator.path,
             catch_response=True,

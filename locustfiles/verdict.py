@@ -7,6 +7,7 @@ and then the run is invalid, not passed and not missed.
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Literal
 
@@ -72,22 +73,23 @@ def judge(name: str, slo: SloFile, ledger: Ledger, observed: Observed, machine: 
     limits = slo.scenarios[name]
     judged = {phase.name for phase in ledger.phases if phase.judged}
     good = ledger.samples.where(lambda label: label.arm == NO_SIDE and label.phase in judged)
-    scale = measured_scale(slo, ledger, machine)
+    scale = measured_scale(slo, ledger, observed, machine)
     goodput_ms = scale.limit(0.5, limits.goodput_ms) if limits.goodput_ms else None
     lines = [*_facts(ledger.samples), *_generators(slo, limits, ledger)]
+    lines += _rate(limits, ledger, judged)
     if limits.max_rss_growth_mb is not None:
         lines.append(_memory(limits.max_rss_growth_mb, ledger, observed))
-    reasons = list(ledger.invalid)
+    reasons = [*ledger.invalid, *_invalid(lines)]
     if not ledger.health and not reasons:
         reasons.append("the run was ended before its plan")
     if scale.doubt and limits.judges_times():
         reasons.append(scale.doubt)
     if not reasons:
-        lines += _rate(limits, ledger, judged)
-        lines += _group("all", limits, good, scale)
-        lines += _groups(limits, ledger.samples, good, judged, scale)
-        lines += _special(limits, ledger, goodput_ms)
-        reasons += [f"{line.scope}: {line.note}" for line in lines if line.state == "invalid"]
+        judging = _group("all", limits, good, scale)
+        judging += _groups(limits, ledger.samples, good, judged, scale)
+        judging += _special(limits, ledger, goodput_ms)
+        reasons += _invalid(judging)
+        lines += judging
     return Verdict(
         scenario=name,
         lines=lines,
@@ -99,6 +101,10 @@ def judge(name: str, slo: SloFile, ledger: Ledger, observed: Observed, machine: 
         requests=len(ledger.samples.where(lambda label: label.arm != "control")),
         seconds=sum(phase.seconds for phase in ledger.phases),
     )
+
+
+def _invalid(lines: list[Line]) -> list[str]:
+    return [f"{line.scope}: {line.note}" for line in lines if line.state == "invalid"]
 
 
 def _facts(samples: Samples) -> list[Line]:
@@ -179,7 +185,7 @@ def _groups(limits: ScenarioSlo, samples: Samples, good: Samples, judged: set[st
     small = good.where(lambda label: label.size == "small")
     for path in sorted({row.label.operator for row in small} | set(limits.operators) - {"each"}):
         if (wanted := limits.operators.get(path, limits.operators.get("each"))) is not None:
-            lines += _group(path, wanted, small.where(lambda label, path=path: label.operator == path), scale)  # type: ignore[misc]
+            lines += _group(path, wanted, small.where(lambda label, path=path: label.operator == path), scale)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     for group, wanted in limits.groups.items():
         lines += _group(group, wanted, _side(samples, judged, group), scale)
     for pair, most in limits.max_ratio.items():
@@ -215,6 +221,8 @@ def _at_most(scope: str, measure: str, measured: float | None, limit: float, uni
         line.state, line.note = "invalid", f"{measure} could not be measured"
     elif measured > limit:
         line.state = "missed"
+        if math.isinf(measured):
+            line.measured, line.note = None, "not within the run"
     return line
 
 
