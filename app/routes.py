@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,6 +26,9 @@ from cuda_ops import Chain, Operator
 
 Answer = Callable[[Request, Caller, Claim], Awaitable[Response]]
 
+SKIPPED_BYTES = 256 * 1024
+SKIPPING_S = 0.05
+
 
 class WorkEndpoint:
     """An ASGI endpoint that does work: admitted before its body is read, accounted for until its answer is sent."""
@@ -36,10 +41,25 @@ class WorkEndpoint:
         """Serve one request."""
         request = Request(scope, receive)
         service = self._service
-        caller = service.caller(request)
-        with service.lifecycle.request(), service.admit(request, caller) as claim:
-            response = await self._answer(request, caller, claim)
-            await response(scope, receive, send)
+        try:
+            caller = service.caller(request)
+            with service.lifecycle.request(), service.admit(request, caller) as claim:
+                response = await self._answer(request, caller, claim)
+                await response(scope, receive, send)
+        except Problem:
+            await _skip(request)
+            raise
+
+
+async def _skip(request: Request) -> None:
+    """Take in a small body that nobody will read: under overload that is cheaper than a new connection for the client's next request."""
+    trace: Trace = request.scope["vision.trace"]
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and len(length) < 8 and int(length) <= SKIPPED_BYTES:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SKIPPING_S):
+                while not (trace.whole or trace.status):
+                    await request.receive()
 
 
 @dataclass(frozen=True, slots=True)
