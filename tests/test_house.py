@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -179,9 +180,49 @@ def test_locks_agree_and_cover_what_is_declared() -> None:
     runtime, dev, cuda = (dict(re.findall(r"(?m)^([a-z0-9.-]+)==(\S+)", (ROOT / name).read_text())) for name in LOCKS)
     assert runtime.items() <= dev.items()
     assert runtime.items() <= cuda.items()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    declared = {re.split(r"[^a-z0-9.-]", line)[0] for line in project["project"]["dependencies"]}
-    assert declared <= runtime.keys()
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert {re.split(r"[^a-z0-9.-]", line)[0] for line in content["project"]["dependencies"]} <= runtime.keys()
+
+
+@pytest.mark.parametrize(
+    ("folder", "groups"),
+    [
+        ("cuda_ops", ()),
+        ("app", ()),
+        ("locustfiles", ("load",)),
+        ("benchmarks", ("test", "load")),
+        ("tests", ("test", "load", "compile")),
+    ],
+)
+def test_every_import_is_declared(folder: str, groups: tuple[str, ...]) -> None:
+    """Nothing is relied upon only because another package happens to bring it."""
+    found = sources(f"{folder}/**/*.py")
+    declared = _declared(groups, extras=folder != "cuda_ops")
+    # Oracles stand beside the operators, for the tests only.
+    declared |= {"opencv-contrib-python-headless", "scikit-image"} if folder == "cuda_ops" else set()
+    here = {path.stem for path in found} | {"app", "cuda_ops", "locustfiles", "tests", "benchmarks"}
+    known = packages_distributions()
+    missing = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in found
+        for name in _roots(path) - sys.stdlib_module_names - here
+        if not declared & {_normal(distribution) for distribution in known.get(name, [name])}
+    }
+    assert missing == set()
+
+
+def _declared(groups: tuple[str, ...], *, extras: bool) -> set[str]:
+    """The names of the distributions that pyproject.toml asks for."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lines = list(content["project"]["dependencies"])
+    if extras:
+        lines += [line for extra in content["project"]["optional-dependencies"].values() for line in extra]
+    lines += [line for group in groups for line in content["dependency-groups"][group]]
+    return {_normal(re.split(r"[^A-Za-z0-9._-]", line)[0]) for line in lines}
+
+
+def _normal(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _roots(path: Path) -> set[str]:
