@@ -87,8 +87,8 @@ def layout(height: int, width: int, params: FastParams) -> Layout:
             "y": ArraySpec((room,), "int32"),
             "score": ArraySpec((room,), "uint8"),
         },
+        map_scratch([(height, width)]),
         {
-            **map_scratch([(height, width)]),
             "lines": ArraySpec((4, line_bytes(wide)), "uint8"),
             "active": ArraySpec((2, wide // GROUP + 1), "uint32"),
             "codes": ArraySpec((2 * room + wide + GROUP,), "int64"),
@@ -253,19 +253,24 @@ def _ranked(x: NDArray[Any], y: NDArray[Any], score: NDArray[Any], params: FastP
     return _keypoints(x[chosen], y[chosen], score[chosen], len(x) > params.max_keypoints, params, height, width)
 
 
-def oracle(image: NDArray[np.uint8], params: FastParams) -> Result:
-    """cv2.FastFeatureDetector; without suppression the ranking uses the response of the pixel alone, in its own 7 x 7 picture."""
+def rival(image: NDArray[np.uint8], params: FastParams) -> Any:
+    """cv2.FastFeatureDetector."""
     import cv2
 
     ring = getattr(cv2, f"FastFeatureDetector_TYPE_{params.type}")
-    found = cv2.FastFeatureDetector.create(params.threshold, params.nonmax_suppression, ring).detect(image)
+    return cv2.FastFeatureDetector.create(params.threshold, params.nonmax_suppression, ring).detect(image)
+
+
+def oracle(image: NDArray[np.uint8], params: FastParams) -> Result:
+    """The rival, ranked by its responses; without suppression by those of each pixel alone, in its own 7 x 7 picture."""
+    found = rival(image, params)
     x = np.array([int(point.pt[0]) for point in found], dtype=np.int64)
     y = np.array([int(point.pt[1]) for point in found], dtype=np.int64)
     score = np.array([int(point.response) + 1 for point in found], dtype=np.int64)
     if not params.nonmax_suppression and len(x) > params.max_keypoints:
-        alone = cv2.FastFeatureDetector.create(params.threshold, True, ring)
+        alone = params.model_copy(update={"nonmax_suppression": True})
         for i in range(len(x)):
-            corner = alone.detect(image[y[i] - MARGIN : y[i] + MARGIN + 1, x[i] - MARGIN : x[i] + MARGIN + 1].copy())
+            corner = rival(image[y[i] - MARGIN : y[i] + MARGIN + 1, x[i] - MARGIN : x[i] + MARGIN + 1].copy(), alone)
             score[i] += int(corner[0].response) if corner else 0
     return _ranked(x, y, score, params, *image.shape)
 
@@ -337,5 +342,6 @@ register(
             "stretch": lambda height, width, _params: map_stretches([(height, width)]),
         },
         kernels=kernels,
+        rival=rival,
     )
 )
