@@ -32,8 +32,9 @@ def fingerprint(chain: Chain, options: Options, form: str) -> bytes:
 
 def etag(picture: bytes, plan: bytes) -> str:
     """The quoted strong ETag of the answer to `picture` under a plan's fingerprint."""
-    digest = hashlib.blake2b(picture, digest_size=16, key=hashlib.blake2b(plan, digest_size=32).digest())
-    return f'"{digest.hexdigest()}"'
+    digest = hashlib.sha256(hashlib.sha256(plan).digest())  # in hardware, so twice as fast as BLAKE2
+    digest.update(picture)
+    return f'"{digest.hexdigest()[:32]}"'
 
 
 def not_modified(headers: Mapping[str, str], tag: str) -> bool:
