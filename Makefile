@@ -50,8 +50,8 @@ slo: $(DEV) ## judge a running service by its service levels (SCENARIO=short)
 bench: $(DEV) ## time every operator against OpenCV
 	$(BIN)/python -m benchmarks $(ARGS)
 
-openapi: $(RUNTIME) ## print the OpenAPI document
-	@$(BIN)/python -m app openapi
+openapi: $(RUNTIME) ## write docs/openapi.json
+	$(BIN)/python -m app openapi > docs/openapi.json
 
 setup: $(DEV) ## make the environment for serve, test, check, slo and bench
 

@@ -15,7 +15,7 @@ from app.telemetry import Metrics
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
-METRIC = re.compile(r"\bvision_[a-z0-9_]+")
+METRIC = re.compile(r"\b(?:vision|process)_[a-z0-9_]+")
 
 
 def compose() -> dict[str, Any]:
@@ -53,8 +53,8 @@ def test_every_query_asks_for_a_metric_that_exists(query: str, exported: set[str
 def test_the_dashboard_shows_every_metric(exported: set[str]) -> None:
     shown = {re.sub(r"_(total|bucket|sum|count)$", "", name) for query in dashboard_queries() for name in METRIC.findall(query)}
     families = {re.sub(r"_total$", "", name) for name in exported if not name.endswith(("_bucket", "_sum", "_count"))}
-    # The pixels of a launch follow from its jobs; they are for a closer look.
-    assert families - shown <= {"vision_batch_pixels"}
+    # The pixels of a launch follow from its jobs, the rest from what is shown; they are for a closer look.
+    assert families - shown <= {"vision_batch_pixels", "process_start_time_seconds", "process_virtual_memory_bytes"}
 
 
 def test_every_published_port_is_on_loopback_only() -> None:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 AT_THE_ROOT = {
     *("app", "cuda_ops", "tests", "locustfiles", "benchmarks", "docs", "deploy"),
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "pyproject.toml", "openapi.json"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "pyproject.toml"),
     *("requirements.lock", "requirements-dev.lock", "requirements-cuda.lock"),
     *("Dockerfile", "docker-compose.yml", ".dockerignore", ".gitignore", ".ci"),
 }
