@@ -15,10 +15,10 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-versio
 	--no-annotate --no-emit-index-url --custom-compile-command "make lock" --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test sim ptx gpu check format slo bench openapi setup lock clean
+.PHONY: help serve test sim ptx gpu check format slo bench openapi setup setup-cuda lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 serve: $(RUNTIME) ## start the service on 127.0.0.1:8000 (VISION_HOST, VISION_PORT, ... change it)
 	@exec $(BIN)/python -m app $(ARGS)
@@ -54,6 +54,8 @@ openapi: $(RUNTIME) ## write docs/openapi.json
 	$(BIN)/python -m app openapi > docs/openapi.json
 
 setup: $(DEV) ## make the environment for serve, test, check, slo and bench
+
+setup-cuda: $(DEV) $(CUDA) ## the same, with the CUDA compiler for ptx and gpu
 
 lock: $(VENV)/.created ## resolve the dependencies anew and write the lock files
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
