@@ -1,4 +1,4 @@
-"""Scalar functions that the CPU and the CUDA twins share: borders, saturation, luma, unfused floats, the block-to-image search."""
+"""Scalar functions that the CPU and the CUDA twins share: borders, float arithmetic rounded once, the block-to-image search."""
 
 from __future__ import annotations
 
@@ -79,18 +79,6 @@ if not SIMULATED:
 
 
 @device
-def clamp(value, low, high):
-    """`value` limited to [low, high]."""
-    return min(max(value, low), high)
-
-
-@device
-def saturate(value):
-    """An integer limited to 0..255."""
-    return min(max(value, 0), 255)
-
-
-@device
 def replicate(index, size):
     """BORDER_REPLICATE: aaaaaa|abcdefgh|hhhhhhh."""
     return min(max(index, 0), size - 1)
@@ -118,12 +106,6 @@ def border_index(index, size, border):
     if border == REPLICATE:
         return replicate(index, size)
     return reflect(index, size)
-
-
-@device
-def luma(red, green, blue):
-    """Grey of one RGB pixel in Q15, as cv2.cvtColor(RGB2GRAY) computes it: (9798 R + 19235 G + 3735 B + 16384) >> 15."""
-    return (9798 * red + 19235 * green + 3735 * blue + 16384) >> 15
 
 
 @device

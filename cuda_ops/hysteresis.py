@@ -86,10 +86,7 @@ def unite(labels, base, a, b):
         if a < b:
             a, b = b, a
         old = cuda.atomic.min(labels, base + a, b)
-        if old == a:
-            return
-        a = root(labels, base, old)
-        b = root(labels, base, b)
+        a = b if old == a else root(labels, base, old)
 
 
 @cuda_device
