@@ -23,7 +23,7 @@ from locustfiles.verdict import Verdict
 
 ATTEMPTS = 2
 SECOND_HOST = "batching"  # the scenario that compares two services
-UNBATCHED = {"VISION_BATCH_COUNT": "1"}
+UNBATCHED = {"VISION_BATCH_COUNT": "1", "VISION_QUEUE_LIMIT": "256"}  # else the queue is derived from the batch
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

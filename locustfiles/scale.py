@@ -12,6 +12,7 @@ import statistics
 from pydantic import BaseModel
 
 from locustfiles.ledger import Ledger
+from locustfiles.observer import Observed
 from locustfiles.samples import percentile
 from locustfiles.slo import SloFile, samples_needed
 
@@ -33,7 +34,7 @@ class Scale(BaseModel):
         return limit_ms * (self.median if quantile <= 0.5 else self.tail) + self.distance_ms
 
 
-def measured_scale(slo: SloFile, ledger: Ledger, machine: str | None = None) -> Scale:
+def measured_scale(slo: SloFile, ledger: Ledger, observed: Observed, machine: str | None = None) -> Scale:
     """The scale of one run. ``machine`` is the name of a known class."""
     distance = max(0.0, statistics.median(ledger.connect_ms) - slo.reference.connect_ms) if ledger.connect_ms else 0.0
     if machine is not None:
@@ -49,7 +50,8 @@ def measured_scale(slo: SloFile, ledger: Ledger, machine: str | None = None) -> 
     ordered = control.latencies()
     median, tail = percentile(ordered, 0.5), percentile(ordered, 0.95)
     library_ms = statistics.median(row.service_ms for row in control)
-    busy = median > slo.generator.max_control_ratio * library_ms
+    slowed = median > slo.generator.max_control_ratio * library_ms
+    by_others = observed.others is None or observed.others > slo.generator.max_others
     factor = median / slo.reference.control_p50_ms
     return Scale(
         how="multiples of the direct library call, measured beside the run",
@@ -59,5 +61,10 @@ def measured_scale(slo: SloFile, ledger: Ledger, machine: str | None = None) -> 
         control_p50_ms=median,
         control_p95_ms=tail,
         library_ms=library_ms,
-        doubt=f"this machine is busy: a direct call of {library_ms:.1f} ms is answered after {median:.1f}" if busy else None,
+        doubt=_busy(library_ms, median, observed) if slowed and by_others else None,
     )
+
+
+def _busy(library_ms: float, median_ms: float, observed: Observed) -> str:
+    taken = "" if observed.others is None else f", and others take {observed.others:.0%} of the processors"
+    return f"this machine is busy: a direct call of {library_ms:.1f} ms is answered after {median_ms:.1f}{taken}"

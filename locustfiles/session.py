@@ -69,6 +69,7 @@ class Session:
             environment.events.report_to_master.add_listener(self._report_to_master)
         if self._is_master:
             environment.events.worker_report.add_listener(self._take_report)
+            self._runner.register_message(_WIRE, lambda msg, **_: self._ledger.merge(msg.data))
         if environment.web_ui is not None and environment.web_ui.app is not None:
             environment.web_ui.app.add_url_rule("/verdict", "verdict", self._page)
 
@@ -92,6 +93,8 @@ class Session:
             if self._second_host and not self.unbatched_host:
                 self._ledger.invalid.append("--unbatched-host is needed: the same service that batches nothing")
             gevent.spawn(self.generator.run)
+        if self._is_worker:
+            gevent.spawn(self._report_the_end)
         if not self._is_worker:
             gevent.spawn(self._end_when_done)
             try:
@@ -123,9 +126,12 @@ class Session:
 
     def _report_to_master(self, data: dict[str, Any], **_: Any) -> None:
         if hasattr(self, "generator"):
-            ledger = self.generator.ledger
-            self.generator.ledger = Ledger(phases=ledger.phases)
-            data[_WIRE] = ledger.to_wire()
+            data[_WIRE] = self.generator.hand_over()
+
+    def _report_the_end(self) -> None:
+        """At once: Locust's own reports leave every three seconds."""
+        self.generator.ended.wait()
+        self._runner.send_message(_WIRE, self.generator.hand_over())
 
     def _take_report(self, data: dict[str, Any], **_: Any) -> None:
         if _WIRE in data:

@@ -85,12 +85,13 @@ class ScenarioSlo(Limits):
 
 
 class Generator(_Model):
-    """When the run says nothing about the service: the generator's share of one core, how late its loop wakes, and how much
-    longer the control takes to be answered than its direct call takes (a machine that is busy with something else)."""
+    """When the run says nothing about the service: the generator's share of one core, how late its loop wakes; or both how
+    much longer the control takes to be answered than its direct call takes, and the share of this machine that others take."""
 
     max_cpu: Ratio = 0.9
     max_lag_ms: Positive = 40.0
-    max_control_ratio: Positive = 5.0
+    max_control_ratio: Positive = 4.0
+    max_others: Ratio = 0.2
 
 
 class Reference(_Model):

@@ -13,7 +13,7 @@ def plan(slo: ScenarioSlo, rate: float) -> list[Phase]:
     def at(name: str, share: float, multiple: float) -> Phase:
         return Phase(name, slo.duration_s * share, "open", multiple, of_capacity=True, judged=True, reference=False)
 
-    return [*calibrated(slo.warmup_s), at("before", 0.3, USUAL), at("burst", 0.15, 10 * USUAL), at("recovery", 0.55, USUAL)]
+    return [*calibrated(slo.warmup_s), at("before", 0.25, USUAL), at("burst", 0.1, 10 * USUAL), at("recovery", 0.65, USUAL)]
 
 
 class Stream(VisionUser):

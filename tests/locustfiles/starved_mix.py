@@ -21,4 +21,4 @@ def take_all() -> None:
 
 @events.test_start.add_listener
 def starve(**_: Any) -> None:
-    gevent.spawn_later(2.0, take_all)
+    gevent.spawn_later(1.0, take_all)

@@ -66,11 +66,10 @@ def missed(verdict: Verdict) -> set[tuple[str, str]]:
     return {(line.scope, line.measure) for line in verdict.lines if line.state == "missed"}
 
 
-@pytest.mark.parametrize("time", range(5))
-def test_an_unharmed_server_passes_every_time(time: int, judged: Callable[..., Verdict]) -> None:
-    verdict = judged("mix")
+@pytest.mark.parametrize(("scenario", "time"), [("mix", 1), ("mix", 2), ("mix", 3), ("poisson", 4), ("soak", 5)])
+def test_an_unharmed_server_passes_every_time(scenario: str, time: int, judged: Callable[..., Verdict]) -> None:
+    verdict = judged(scenario)
     assert verdict.exit_code == PASS, report.terminal([verdict])
-    assert {line.scope for line in verdict.lines} >= set(OPERATORS.split(","))
 
 
 def test_an_operator_slowed_by_30_ms_is_missed(plant: Callable[..., None], judged: Callable[..., Verdict]) -> None:
@@ -83,7 +82,7 @@ def test_an_operator_slowed_by_30_ms_is_missed(plant: Callable[..., None], judge
 
 def test_one_wrong_pixel_is_missed(plant: Callable[..., None], judged: Callable[..., Verdict]) -> None:
     plant(wrong=True)
-    verdict = judged("mix")
+    verdict = judged("smoke")
     assert verdict.exit_code == MISSED
     assert ("every answer", "wrong answers") in missed(verdict)
     assert any("1 of 307200 pixels of the mask are wrong" in complaint for complaint in verdict.complaints)
@@ -101,11 +100,6 @@ def test_a_leak_of_100_kilobytes_a_request_is_missed(plant: Callable[..., None],
     verdict = judged("soak")
     assert verdict.exit_code == MISSED
     assert missed(verdict) == {("service", "memory growth")}
-
-
-def test_a_soak_without_a_leak_passes(judged: Callable[..., Verdict]) -> None:
-    verdict = judged("soak")
-    assert verdict.exit_code == PASS, report.terminal([verdict])
 
 
 def test_a_starved_generator_is_invalid(judged: Callable[..., Verdict]) -> None:
@@ -126,11 +120,10 @@ def test_a_target_that_does_not_answer_is_invalid(judged: Callable[..., Verdict]
     assert any("cannot be connected to" in reason or "does not answer" in reason for reason in verdict.reasons)
 
 
-@pytest.mark.parametrize(("wrong", "code"), [(False, PASS), (True, MISSED)])
-def test_two_worker_processes_give_the_same_verdict(
-    wrong: bool, code: int, plant: Callable[..., None], judged: Callable[..., Verdict]
-) -> None:
-    plant(wrong=wrong)
+def test_two_worker_processes_give_the_same_verdict(plant: Callable[..., None], judged: Callable[..., Verdict]) -> None:
+    plant(slow_ms=30)
     verdict = judged("mix", "--processes", "2")
-    assert verdict.exit_code == code, report.terminal([verdict])
+    assert verdict.exit_code == MISSED
+    assert ("edges/canny", "p50") in missed(verdict)
+    assert ("features/fast", "p50") not in missed(verdict)
     assert sum(line.scope == "generator" and line.measure == "cpu" for line in verdict.lines) == 2

@@ -204,7 +204,7 @@ def test_recovery_is_the_time_until_latency_and_answers_are_back(after: float, o
     made = staged(("before", 1, 5, OK), ("burst", 10, 900, REFUSED), ("recovery", 1, after, outcome))
     verdict = judge("mix", slo(max_recovery_s=1.0, max_shed_ratio=1.0), made, Observed())
     assert verdict.exit_code == code
-    assert line(verdict, "all", "recovery").measured == (0.0 if code == 0 else 2.0)
+    assert line(verdict, "all", "recovery").measured == (0.0 if code == 0 else None)
 
 
 @pytest.mark.parametrize(("least", "code"), [(0.9, 0), (1.1, 1)])
