@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import cuda
 
 from cuda_ops.device import add, fma, mul
-from cuda_ops.jit import device
+from cuda_ops.jit import cuda_device, device
 
 # fastAtan2's odd polynomial, in degrees; rounded before and after it is scaled, as there.
 P1, P3, P5, P7 = (
@@ -49,3 +50,20 @@ def vote(dx, dy, scale, bins):
 def level(value, gamma):
     """A pixel as float32, its square root with gamma."""
     return np.float32(math.sqrt(np.float32(value))) if gamma else np.float32(value)
+
+
+@cuda_device
+def normalize(cell_sums, values, descriptor, out, thread):
+    """L2-Hys of a block's values, stored from descriptor[out] on."""
+    # Every thread adds up all values: a few dozen additions cost less than handing the sum round, and the order is the CPU twin's.
+    total = ZERO
+    for k in range(values):
+        total = add(total, mul(cell_sums[k], cell_sums[k]))
+    shrink = ONE / add(np.float32(math.sqrt(total)), mul(np.float32(values), TENTH))
+    total = ZERO
+    for k in range(values):
+        clipped = min(mul(cell_sums[k], shrink), CLIP)
+        total = add(total, mul(clipped, clipped))
+    grow = ONE / add(np.float32(math.sqrt(total)), THOUSANDTH)
+    for k in range(thread, values, cuda.blockDim.x):
+        descriptor[out + k] = mul(min(mul(cell_sums[k], shrink), CLIP), grow)

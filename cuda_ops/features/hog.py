@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numba import cuda as gpu
 from numba import float32 as f4
 from numba import uint8 as u1
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from cuda_ops.batch import FIRST, OFFSET, STRIDE, CpuImage, CudaBatch
 from cuda_ops.device import add, find_image, mul, reflect
-from cuda_ops.jit import cuda_device, host, kernel
+from cuda_ops.jit import host, kernel
 from cuda_ops.operator import ArraySpec, ErrorSample, KernelSpec, Layout, Operator, Params, Result, Sample, register
 from cuda_ops.orientation import (
     CLIP,
@@ -44,6 +44,7 @@ from cuda_ops.orientation import (
     TURN,
     ZERO,
     level,
+    normalize,
     vote,
 )
 from cuda_ops.samples import every_image
@@ -64,13 +65,21 @@ class HogParams(Params):
     bins: int = Field(9, ge=2, le=MOST_BINS, description="Number of orientations in half a turn.")
     gamma: bool = Field(True, description="Take the square root of the pixels first.")
 
-    @model_validator(mode="after")
-    def _multiples(self) -> Self:
-        if self.block % self.cell or self.block > MOST_CELLS * self.cell:
-            raise ValueError(f"block should be 1 to {MOST_CELLS} times cell ({self.cell}); it is {self.block}")
-        if self.stride % self.cell:
-            raise ValueError(f"stride should be a multiple of cell ({self.cell}); it is {self.stride}")
-        return self
+    @field_validator("block")
+    @classmethod
+    def _whole_cells(cls, block: int, info: ValidationInfo) -> int:
+        cell = info.data.get("cell", block)
+        if block % cell or block > MOST_CELLS * cell:
+            raise ValueError(f"block should be 1 to {MOST_CELLS} times cell ({cell}); it is {block}")
+        return block
+
+    @field_validator("stride")
+    @classmethod
+    def _whole_steps(cls, stride: int, info: ValidationInfo) -> int:
+        cell = info.data.get("cell", stride)
+        if stride % cell:
+            raise ValueError(f"stride should be a multiple of cell ({cell}); it is {stride}")
+        return stride
 
 
 def blocks_along(side: int, params: HogParams) -> int:
@@ -206,23 +215,6 @@ def cpu(image: CpuImage) -> None:
     arrays = image.arrays
     scratch = arrays["levels"], arrays["votes"], arrays["bins"], arrays["sums"], arrays["columns"]
     describe(image.source, image.ints, image.floats, *scratch, arrays["descriptor"])
-
-
-@cuda_device
-def normalize(cell_sums, values, descriptor, out, thread):
-    """L2-Hys of a block's values, stored from descriptor[out] on."""
-    # Every thread adds up all values: a few dozen additions cost less than handing the sum round, and the order is the CPU twin's.
-    total = ZERO
-    for k in range(values):
-        total = add(total, mul(cell_sums[k], cell_sums[k]))
-    shrink = ONE / add(np.float32(math.sqrt(total)), mul(np.float32(values), TENTH))
-    total = ZERO
-    for k in range(values):
-        clipped = min(mul(cell_sums[k], shrink), CLIP)
-        total = add(total, mul(clipped, clipped))
-    grow = ONE / add(np.float32(math.sqrt(total)), THOUSANDTH)
-    for k in range(thread, values, THREADS):
-        descriptor[out + k] = mul(min(mul(cell_sums[k], shrink), CLIP), grow)
 
 
 @kernel
