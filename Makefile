@@ -15,7 +15,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-versio
 	--no-annotate --no-emit-index-url --custom-compile-command "make lock" --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test sim ptx gpu check format slo bench openapi setup setup-cuda lock clean
+.PHONY: help serve test sim ptx gpu browser check format slo bench openapi setup setup-cuda lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ ptx: $(DEV) $(CUDA) ## every CUDA kernel through the real compiler and linker, n
 
 gpu: $(DEV) $(CUDA) ## exactness, streams and speed on a device; fails without one
 	REQUIRE_GPU=1 $(BIN)/python -m pytest tests/gpu $(ARGS)
+
+browser: $(DEV) ## the pages in a headless Chromium with no internet; needs one on the PATH
+	$(BIN)/python -m pytest tests/browser $(ARGS)
 
 check: $(DEV) ## lint, formatting and types
 	$(BIN)/ruff check

@@ -14,8 +14,9 @@ const operator = () => operators[$("operator").selectedIndex];
 
 function numberInputs(name, schema, value, field) {
   const low = schema.minimum ?? schema.exclusiveMinimum ?? 0;
-  const high = schema.maximum ?? schema.exclusiveMaximum ?? Math.max(100, value * 4);
-  const step = schema.type === "integer" ? 1 : (high - low) / 200;
+  // The slider covers what is usual; the number beside it takes whatever the schema allows.
+  const high = Math.min(schema.maximum ?? schema.exclusiveMaximum ?? Infinity, Math.max(value * 4, low + 10));
+  const step = schema.type === "integer" ? 1 : 10 ** Math.floor(Math.log10((high - low) / 100));
   const number = Object.assign(document.createElement("input"), { type: "number", id: `p-${name}`, name, step: "any", value });
   const slider = Object.assign(document.createElement("input"), { type: "range", min: low, max: high, step, value });
   slider.setAttribute("aria-label", name);
@@ -140,6 +141,12 @@ for (const button of document.querySelectorAll("[data-language]")) {
 
 $("controls").addEventListener("submit", (event) => event.preventDefault());
 $("operator").addEventListener("change", showOperator);
+window.addEventListener("hashchange", () => {
+  const path = location.hash.slice(1);
+  if (path === $("operator").value || !operators.some((each) => each.path === `/v1/${path}`)) return;
+  $("operator").value = path;
+  showOperator();
+});
 $("parameters").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(run, OFF_WHILE_TYPING_MS); });
 $("sample").addEventListener("click", useSample);
 $("file").addEventListener("change", () => { const [file] = $("file").files; if (file) usePicture(file, file.name); });

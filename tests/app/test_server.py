@@ -19,48 +19,12 @@ import cv2
 import httpx
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-BOOT = """
-import sys
-from cuda_ops.cpu_backend import CpuBackend
-warm_all = CpuBackend.warm_up
-CpuBackend.warm_up = lambda self, operators: warm_all(self, [each for each in operators if each.path == "edges/canny"])
-from app.__main__ import main
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-"""
-
-
-def environment(**settings):
-    return {**os.environ, "PYTHONPATH": str(ROOT), **{f"VISION_{name.upper()}": str(value) for name, value in settings.items()}}
+from processes import BOOT, ROOT, Process, environment
 
 
 def run(*arguments, **settings):
     command = [sys.executable, "-m", "app", *arguments]
     return subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=50)
-
-
-class Process:
-    """A serving process that is ready; it compiles one operator only, to be ready soon."""
-
-    def __init__(self, folder, **settings):
-        script = folder / "boot.py"
-        script.write_text(BOOT)
-        env = environment(port=0, drain_lead_s=0.3, drain_timeout_s=20, **settings)
-        self.log = folder / "log"
-        with self.log.open("wb") as log:
-            self.popen = subprocess.Popen([sys.executable, str(script)], env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
-        self.greeting = [self.popen.stdout.readline() for _ in range(4)]
-        found = re.search(r"http://[0-9.:]+", self.greeting[0])
-        assert found, (self.greeting, self.log.read_text())
-        self.url = found.group()
-
-    def end(self):
-        if self.popen.poll() is None:
-            self.popen.kill()
-        self.popen.wait(10)
-        self.popen.stdout.close()
 
 
 @pytest.fixture
@@ -200,7 +164,7 @@ def test_a_worker_that_dies_is_replaced(start):
 @pytest.mark.timeout(120)
 def test_sigterm_while_it_warms_up_is_not_waited_out(tmp_path):
     script = tmp_path / "boot.py"
-    script.write_text(BOOT.replace("warm_all(self", "__import__('time').sleep(60) or warm_all(self"))
+    script.write_text(BOOT.format(warm=()).replace("warm_all(self", "__import__('time').sleep(60) or warm_all(self"))
     command = [sys.executable, str(script)]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
