@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Machines differ in speed: what takes how long is judged elsewhere.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 SHARED_IMAGES = Path(__file__).resolve().parents[2] / "shared" / "images"
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from cuda_ops.batch import CpuImage, CudaBatch
 from cuda_ops.counting import LEVELS, count_cuda, count_levels, count_spec, flat, lanes_spec, stretches
-from cuda_ops.jit import host
+from cuda_ops.level_statistics import statistics
 from cuda_ops.operator import ArraySpec, ErrorSample, KernelSpec, Layout, Operator, Params, PixelClass, Result, Sample, register
 from cuda_ops.samples import every_image, noise, rgb_noise, smooth
 
@@ -62,43 +62,6 @@ def cuda(batch: CudaBatch) -> None:
 def kernels() -> Sequence[KernelSpec]:
     """The count of grey and of color images."""
     return [count_spec(1), count_spec(3)]
-
-
-@host
-def _sums(counts):
-    """Lowest, highest level; number, sum and sum of squares of the levels; the sum of the middle two; entropy in bits."""
-    size = np.int64(0)
-    for count in counts:
-        size += count
-    low, high, below, total, squares, middle, entropy = -1, 0, np.int64(0), np.int64(0), np.int64(0), 0, 0.0
-    for level in range(counts.size):
-        count = np.int64(counts[level])
-        if count == 0:
-            continue
-        if low < 0:
-            low = level
-        high = level
-        for rank in ((size - 1) // 2, size // 2):
-            if below <= rank < below + count:
-                middle += level
-        below += count
-        total += count * level
-        squares += count * level * level
-        entropy -= count / size * math.log2(count / size)
-    return low, high, size, total, squares, middle, entropy
-
-
-def statistics(counts: NDArray[Any]) -> dict[str, float]:
-    """Finite statistics of the levels 0..n-1 that were counted, at least one of them; entropy in bits, to 12 decimals."""
-    low, high, size, total, squares, middle, entropy = _sums(counts)
-    return {
-        "min": float(low),
-        "max": float(high),
-        "mean": total / size,
-        "std": math.sqrt((size * squares - total * total) / (size * size)),
-        "median": middle / 2,
-        "entropy": abs(round(entropy, 12)),
-    }
 
 
 def finish(arrays: Mapping[str, NDArray[Any]], params: HistogramParams, height: int, width: int) -> Result:
