@@ -36,35 +36,50 @@ class Scale(BaseModel):
 
 def measured_scale(slo: SloFile, ledger: Ledger, observed: Observed, machine: str | None = None) -> Scale:
     """The scale of one run. ``machine`` is the name of a known class."""
-    distance = max(0.0, statistics.median(ledger.connect_ms) - slo.reference.connect_ms) if ledger.connect_ms else 0.0
-    if machine is not None:
-        known = slo.machines.get(machine)
-        doubt = None if known else f"machine class {machine!r} is not in the file, which has {', '.join(slo.machines)}"
-        return Scale(how=f"those of machine class {machine}", median=known or 1, tail=known or 1, distance_ms=distance, doubt=doubt)
+    scale = _known(slo, machine) if machine is not None else _measured(slo, ledger)
+    if ledger.connect_ms:
+        scale.distance_ms = max(0.0, statistics.median(ledger.connect_ms) - slo.reference.connect_ms)
+    if busy := _busy(slo, scale, observed):
+        scale.doubt = busy
+    return scale
+
+
+def _known(slo: SloFile, machine: str) -> Scale:
+    factor = slo.machines.get(machine)
+    doubt = None if factor else f"machine class {machine!r} is not in the file, which has {', '.join(slo.machines)}"
+    return Scale(how=f"those of machine class {machine}", median=factor or 1, tail=factor or 1, doubt=doubt)
+
+
+def _measured(slo: SloFile, ledger: Ledger) -> Scale:
     reference = {phase.name for phase in ledger.phases if phase.reference}
     control = ledger.samples.where(lambda label: label.arm == "control" and label.phase in reference)
     if len(control) < samples_needed(0.5):
         few = f"only {len(control)} answers of the control: how fast this machine is, is not known" if len(control) else None
-        how = "as on the reference machine: the direct library call was not measured"
-        return Scale(how=how, distance_ms=distance, doubt=few)
+        return Scale(how="as on the reference machine: the direct library call was not measured", doubt=few)
     ordered = control.latencies()
     median, tail = percentile(ordered, 0.5), percentile(ordered, 0.95)
-    library_ms = statistics.median(row.service_ms for row in control)
-    slowed = median > slo.generator.max_control_ratio * library_ms
-    by_others = observed.others is None or observed.others > slo.generator.max_others
     factor = median / slo.reference.control_p50_ms
     return Scale(
         how="multiples of the direct library call, measured beside the run",
         median=factor,
         tail=max(factor, tail / slo.reference.control_p95_ms),
-        distance_ms=distance,
         control_p50_ms=median,
         control_p95_ms=tail,
-        library_ms=library_ms,
-        doubt=_busy(library_ms, median, observed) if slowed and by_others else None,
+        library_ms=statistics.median(row.service_ms for row in control),
     )
 
 
-def _busy(library_ms: float, median_ms: float, observed: Observed) -> str:
-    taken = "" if observed.others is None else f", and others take {observed.others:.0%} of the processors"
-    return f"this machine is busy: a direct call of {library_ms:.1f} ms is answered after {median_ms:.1f}{taken}"
+def _busy(slo: SloFile, scale: Scale, observed: Observed) -> str | None:
+    """Why this machine is no place to judge times: seen in its processors where the service runs here, else in the control.
+
+    A service has more processes to wake for a request than the control has, so on a busy machine it is slowed more.
+    """
+    if observed.others is not None:
+        busy = observed.others > slo.generator.max_others
+        return f"this machine is busy: others take {observed.others:.0%} of its processors" if busy else None
+    if scale.control_p50_ms is None or scale.library_ms is None:
+        return None
+    busy = scale.control_p50_ms > slo.generator.max_control_ratio * scale.library_ms
+    return (
+        f"this machine is busy: a direct call of {scale.library_ms:.1f} ms is answered after {scale.control_p50_ms:.1f}" if busy else None
+    )

@@ -85,13 +85,13 @@ class ScenarioSlo(Limits):
 
 
 class Generator(_Model):
-    """When the run says nothing about the service: the generator's share of one core, how late its loop wakes; or both how
-    much longer the control takes to be answered than its direct call takes, and the share of this machine that others take."""
+    """When the run says nothing about the service: the generator's share of one core, how late its loop wakes; the share of
+    this machine that others take, or, where that is not known, how much longer the control is waited for than it computes."""
 
     max_cpu: Ratio = 0.9
     max_lag_ms: Positive = 40.0
+    max_others: Ratio = 0.25
     max_control_ratio: Positive = 4.0
-    max_others: Ratio = 0.2
 
 
 class Reference(_Model):

@@ -1,7 +1,7 @@
 """Real runs of Locust against the real service, sound and with planted faults: each must turn the verdict as it should.
 
-An invalid run is no verdict on the service (this machine may be busy with something else), so it is repeated, as
-`python -m locustfiles.run` does; a missed one never is.
+An invalid run is no verdict on the service, so it is repeated, as `python -m locustfiles.run` does; a missed one never is. Where
+times have to be judged and other work keeps taking the processors, run after run, the test says so and is skipped.
 """
 
 import json
@@ -20,6 +20,7 @@ from locustfiles.verdict import Verdict
 HERE = Path(__file__).parent
 OPERATORS = "edges/canny,histograms/equalize,features/fast"
 PASS, MISSED, INVALID = 0, 1, 2
+MOST_RUNS = 3
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -50,13 +51,15 @@ def judged(served: service.Service, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         file = file or service.ROOT / "locustfiles" / f"{scenario}.py"
         command = [sys.executable, "-m", "locust", "-f", str(file), "--headless", "--only-summary", "--host", served.host]
         command += ["--slo-profile", "quick", "--slo-out", str(tmp_path), "--server-pid", str(served.pid), *options]
-        for _ in range(4 if repeat else 1):
+        for _ in range(MOST_RUNS if repeat else 1):
             ended = subprocess.run(command, cwd=service.ROOT, capture_output=True, text=True, check=False)
             verdict = report.read(tmp_path / f"{scenario}.json")
             assert ended.returncode == verdict.exit_code, ended.stderr
             if verdict.exit_code != INVALID:
                 break
         print(report.terminal([verdict]))
+        if repeat and verdict.exit_code == INVALID and any("others take" in reason for reason in verdict.reasons):
+            pytest.skip(f"times cannot be judged here and now: {'; '.join(verdict.reasons)}")
         return verdict
 
     return run

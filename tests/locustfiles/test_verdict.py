@@ -223,3 +223,22 @@ def test_ledgers_of_several_workers_add_up_to_the_verdict_of_one() -> None:
     first, second = judge("mix", limits, whole, Observed()), judge("mix", limits, merged, Observed())
     assert (first.exit_code, line(first, "all", "p50")) == (second.exit_code, line(second, "all", "p50"))
     assert second.exit_code == 1
+
+
+@pytest.mark.parametrize(("others", "limits", "code"), [(0.1, {"p50_ms": 10}, 0), (0.5, {"p50_ms": 10}, 2), (0.5, {}, 0)])
+def test_times_are_not_judged_on_a_machine_that_others_keep_busy(others: float, limits: dict[str, float], code: int) -> None:
+    assert judge("mix", slo(**limits), ledger(*[5.0] * 30), Observed(others=others)).exit_code == code
+
+
+@pytest.mark.parametrize(("library", "code"), [(1.0, 0), (0.5, 2)])
+def test_a_control_that_waits_long_shows_a_busy_machine_where_nothing_else_does(library: float, code: int) -> None:
+    made = Ledger(phases=PHASES, health=[Health(0.1, ON_TIME)])
+    for number in range(30):
+        add(made)
+        made.samples.add(Label("control", "", "small", "raw", "main", OK, ""), number / 4, 3.0, library)
+    assert judge("mix", slo(p50_ms=10), made, Observed()).exit_code == code
+
+
+def test_a_leak_is_a_fact_on_a_busy_machine_too() -> None:
+    leaking = Observed(memory=[(1000 + second / 4, 300 + second) for second in range(44)], others=0.9)
+    assert judge("mix", slo(max_rss_growth_mb=20, p50_ms=10), ledger(*[5.0] * 30), leaking).exit_code == 1
