@@ -24,7 +24,7 @@ from numba import int64 as i8
 from cuda_ops.batch import HEIGHT, OFFSET, STRIDE, WIDTH, CudaBatch
 from cuda_ops.device import add, find_image, mul, reflect
 from cuda_ops.edges.sobel import TAPS
-from cuda_ops.jit import device, kernel
+from cuda_ops.jit import cuda_device, device, kernel
 from cuda_ops.operator import KernelSpec
 from cuda_ops.ranking import MAP, TOP
 
@@ -92,6 +92,63 @@ def exact_determinant(a, b, c, large):
     return digits_to_float(high, middle & mask, low & mask)
 
 
+@cuda_device
+def load_region(source, pixels, table, image, thread, top, left, ahead, span):
+    """The pixels of a region with its halo, REFLECT_101 at the border; beyond that the region has slack that no response reads."""
+    height, width = table[image, HEIGHT], table[image, WIDTH]
+    for i in range(thread, pixels.shape[0], THREADS):
+        y, x = top + i // span, left + i % span
+        if y < height + ahead and x < width + ahead:
+            pixels[i] = source[table[image, OFFSET] + reflect(y, height) * table[image, STRIDE] + reflect(x, width)]
+
+
+@cuda_device
+def gradient_tile(pixels, dx, dy, smooth, outer, thread, top_row, left, height, width, pad, ahead):
+    """Both gradients of a region of pixels with its halo; outside the image those of the reflected pixel."""
+    span = REGION_WIDTH + len(smooth) - 1
+    for i in range(thread, REGION_HEIGHT * REGION_WIDTH, THREADS):
+        y, x = top_row + i // REGION_WIDTH, left + i % REGION_WIDTH
+        if -pad <= y < height + ahead and -pad <= x < width + ahead:
+            # Outside the image the gradient of the reflected pixel counts.
+            corner = (reflect(y, height) - top_row) * span + reflect(x, width) - left
+            a, b = i4(0), i4(0)
+            for j in range(len(smooth)):
+                smoothed, differed = i4(0), i4(0)
+                for m in range(len(smooth)):
+                    value = i4(pixels[corner + j * span + m])
+                    smoothed += i4(smooth[m]) * value
+                    differed += i4(outer[m]) * value
+                a += i4(smooth[j]) * differed
+                b += i4(outer[j]) * smoothed
+            dx[i] = a
+            dy[i] = b
+
+
+@cuda_device
+def largest_first(largest, thread):
+    """Move the largest of THREADS values to the front; every thread of the block must call it."""
+    half = THREADS // 2
+    while half > 0:
+        if thread < half:
+            largest[thread] = max(largest[thread], largest[thread + half])
+        cuda.syncthreads()
+        half //= 2
+
+
+@cuda_device
+def store_peaks(responses, found, origin, thread, top, left, tile_height, tile_width, height, width):
+    """Write a tile's responses where they are peaks, 0 elsewhere and on the image's outermost ring."""
+    for i in range(thread, tile_height * tile_width, THREADS):
+        row = i // tile_width
+        place = (row + 1) * REGION_WIDTH + i - row * tile_width + 1
+        y, x = top + row, left + i - row * tile_width
+        if y < height and x < width:
+            value = float32(0)
+            if 0 < y < height - 1 and 0 < x < width - 1:
+                value = peak(responses, place)
+            found[origin + y * width + x] = value
+
+
 @cache
 def peak_tiles(ksize: int) -> Any:
     """The CUDA kernel for an aperture: one tile a block, from pixels to peaks and the image's largest response in shared memory."""
@@ -121,29 +178,9 @@ def peak_tiles(ksize: int) -> Any:
         # The region starts a ring of neighbours and a box's overhang before the tile.
         top_row = tile // across * tile_height - 1 - pad
         left = (tile - tile // across * across) * tile_width - 1 - pad
-        bottom, right = height + ahead, width + ahead
-        for i in range(thread, window, THREADS):
-            y, x = top_row - radius + i // span, left - radius + i % span
-            # Beyond the image and its border the region has slack that no response reads.
-            if y < bottom + radius and x < right + radius:
-                pixels[i] = source[table[image, OFFSET] + reflect(y, height) * table[image, STRIDE] + reflect(x, width)]
+        load_region(source, pixels, table, image, thread, top_row - radius, left - radius, ahead + radius, span)
         cuda.syncthreads()
-        for i in range(thread, region, THREADS):
-            y, x = top_row + i // REGION_WIDTH, left + i % REGION_WIDTH
-            if -pad <= y < bottom and -pad <= x < right:
-                # Outside the image the gradient of the reflected pixel counts.
-                corner = (reflect(y, height) - top_row) * span + reflect(x, width) - left
-                a, b = i4(0), i4(0)
-                for j in range(taps):
-                    smoothed, differed = i4(0), i4(0)
-                    for m in range(taps):
-                        value = i4(pixels[corner + j * span + m])
-                        smoothed += i4(smooth[m]) * value
-                        differed += i4(outer[m]) * value
-                    a += i4(smooth[j]) * differed
-                    b += i4(outer[j]) * smoothed
-                dx[i] = a
-                dy[i] = b
+        gradient_tile(pixels, dx, dy, smooth, outer, thread, top_row, left, height, width, pad, ahead)
         cuda.syncthreads()
         best = float32(0)
         rows = REGION_HEIGHT - size + 1
@@ -179,23 +216,11 @@ def peak_tiles(ksize: int) -> Any:
                     yy -= q * q
         largest[thread] = best
         cuda.syncthreads()
-        half = THREADS // 2
-        while half > 0:
-            if thread < half:
-                largest[thread] = max(largest[thread], largest[thread + half])
-            cuda.syncthreads()
-            half //= 2
+        largest_first(largest, thread)
         if thread == 0:
             cuda.atomic.max(top, table[image, TOP], largest[0])
-        for i in range(thread, tile_height * tile_width, THREADS):
-            row = i // tile_width
-            place = (row + 1) * REGION_WIDTH + i - row * tile_width + 1
-            y, x = top_row + 1 + pad + row, left + 1 + pad + i - row * tile_width
-            if y < height and x < width:
-                value = float32(0)
-                if 0 < y < height - 1 and 0 < x < width - 1:
-                    value = peak(responses, place)
-                found[table[image, MAP] + y * width + x] = value
+        origin = table[image, MAP]
+        store_peaks(responses, found, origin, thread, top_row + 1 + pad, left + 1 + pad, tile_height, tile_width, height, width)
 
     peaks.__name__ = peaks.__qualname__ = f"structure_tensor_peaks_{ksize}"
     return kernel(peaks)

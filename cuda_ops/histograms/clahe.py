@@ -32,7 +32,6 @@ from cuda_ops.samples import every_image, images, large_images, noise, smooth
 TILES_X, TILES_Y, TILE_WIDTH, TILE_HEIGHT, CLIP = range(5)  # columns of the int32 row
 ACROSS, DOWN, SCALE = range(3)  # columns of the float32 row: 1 / tile width, 1 / tile height, 255 / tile area
 IMAGE, TABLES = FIRST, FIRST + 1
-
 COPIES = 8
 COUNTERS = LEVELS * COPIES
 BLOCK_WIDTH, BLOCK_ROWS, ROWS = 32, 4, 8  # a block blends 32 columns of 32 rows, eight rows a thread
@@ -370,21 +369,7 @@ def samples() -> Sequence[Sample]:
 
 def errors() -> Sequence[ErrorSample]:
     """A negative limit, no tiles, too many tiles."""
-    return [
-        ErrorSample("negative limit", {"clip_limit": -1}, "clip_limit"),
-        ErrorSample("no tiles", {"tiles_x": 0}, "tiles_x"),
-        ErrorSample("too many tiles", {"tiles_y": 65}, "tiles_y"),
-    ]
-
-
-def blocks(height: int, width: int, _params: ClaheParams) -> int:
-    """Blocks of the blend."""
-    return -(-width // BLOCK_WIDTH) * -(-height // (BLOCK_ROWS * ROWS))
-
-
-def tiles(_height: int, _width: int, params: ClaheParams) -> int:
-    """Tiles, one a block."""
-    return params.tiles_x * params.tiles_y
+    return [ErrorSample(f"{name} {value}", {name: value}, name) for name, value in (("clip_limit", -1), ("tiles_x", 0), ("tiles_y", 65))]
 
 
 register(
@@ -405,7 +390,10 @@ register(
         oracle=oracle,
         samples=samples,
         errors=errors,
-        blocks={"tile": tiles, "block": blocks},
+        blocks={
+            "tile": lambda _height, _width, params: params.tiles_x * params.tiles_y,
+            "block": lambda height, width, _params: -(-width // BLOCK_WIDTH) * -(-height // (BLOCK_ROWS * ROWS)),
+        },
         scalars=scalars,
         kernels=kernels,
     )
