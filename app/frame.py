@@ -86,8 +86,9 @@ class Frame:
                     (b"x-content-type-options", b"nosniff"),
                     *((name.lower().encode(), value.encode()) for name, value in trace.headers.items()),
                 ]
-                if scope["method"] == "POST" and not trace.whole:
-                    # Answered before the body was read: the rest of it must not be taken for the next request.
+                # Answered before the body was read: the rest of it must not be taken for the next request. And while the process
+                # drains, the next request had better go to another one.
+                if (scope["method"] == "POST" and not trace.whole) or self._closing():
                     message["headers"].append((b"connection", b"close"))
             else:
                 trace.sent += len(message.get("body", b""))
