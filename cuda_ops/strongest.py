@@ -5,7 +5,8 @@ map of scores (0 where there is nothing) and its histogram give the lowest score
 then every stretch of the map is counted, the counts are summed up, and every survivor is written to its place. A map may have several
 levels, which follow one another in whole stretches; each has its own limit and its own segment of the columns.
 
-Ties at the cut: either only as many as the limit leaves room for, or (`ties` > 0) that many beyond it, as OpenCV keeps them.
+A level whose limit is 0 gives nothing. Ties at the cut: either only as many as the limit leaves room for, or (`ties` > 0) up to that many,
+as OpenCV keeps them.
 
 The int32 row of an image describes its map from some column on (`map_row`): the number of levels, then RECORD values for each of them.
 """
@@ -184,10 +185,10 @@ def choose_cuts(starts, table, rows, histogram, cut, found, work, output, row):
             if score > thread:
                 above += bins[score]
         at, out = table[owner, work + CUT] + 2 * level, table[owner, output + FOUND] + 2 * level
-        if total <= limit:
+        if total <= limit or limit == 0:
             if thread == 0:
-                cut[at], cut[at + 1] = 0, 0
-                found[out], found[out + 1] = total, 0
+                cut[at], cut[at + 1] = 0 if total <= limit else LEVELS, 0
+                found[out], found[out + 1] = min(total, limit), 0
         elif thread > 0 and above < limit and limit <= above + bins[thread]:
             room = ties if ties > 0 else limit - above
             cut[at], cut[at + 1] = thread, room

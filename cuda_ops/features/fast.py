@@ -12,52 +12,26 @@ Source: cv2.FastFeatureDetector (fast.cpp, fast_score.cpp); Rosten and Drummond,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from numba import cuda as nvidia
-from numba import int32
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cuda_ops.batch import FIRST, HEIGHT, OFFSET, STRIDE, WIDTH, CpuImage, CudaBatch
-from cuda_ops.corners_fast import (
-    FRAME,
-    GROUP,
-    LEAST_SIDE,
-    MARGIN,
-    REACH,
-    RING_8,
-    RING_12,
-    RING_16,
-    cross,
-    detect,
-    line_bytes,
-    peak,
-    score_8,
-    score_12,
-    score_16,
-)
-from cuda_ops.device import find_image
-from cuda_ops.jit import kernel
+from cuda_ops.batch import FIRST, CpuImage, CudaBatch
+from cuda_ops.corners_fast import FRAME, GROUP, LEAST_SIDE, MARGIN, RING_8, RING_12, RING_16, detect, line_bytes
+from cuda_ops.corners_tiles import RECORD, THREADS, level_row, score_kernel, score_specs, tiles
 from cuda_ops.operator import ArraySpec, ErrorSample, KernelSpec, Layout, Operator, Params, Result, Sample, register
 from cuda_ops.samples import checkerboard, constant, every_image, noise, smooth, squares
-from cuda_ops.strongest import HISTOGRAM, LEVELS, ROW, decode, map_row, map_scratch, map_stretches, select, select_specs
+from cuda_ops.strongest import LEVELS, decode, map_row, map_scratch, map_stretches, select, select_specs
 
 MODES = {"9_16": RING_16, "7_12": RING_12, "5_8": RING_8}
-SCORES = (score_16, score_12, score_8)
 SIZE = 7  # diameter that OpenCV gives a FAST keypoint, in pixels
-
-THREADS = 128
-TILE_WIDTH, TILE_HEIGHT = ROW, 16
-HALO = MARGIN + 1  # the ring of a neighbor
-SPAN, SCORE_SPAN = TILE_WIDTH + 2 * HALO, TILE_WIDTH + 2
-PIXELS, SCORED = SPAN * (TILE_HEIGHT + 2 * HALO), SCORE_SPAN * (TILE_HEIGHT + 2)
 
 OUTPUTS = ("found", "x", "y", "score")
 WORK = FIRST + len(OUTPUTS)  # table column of the map
-THRESHOLD, SUPPRESSED, ROW_OF_MAP = range(3)  # columns of the int32 row
+THRESHOLD, SUPPRESSED, LEVEL_ROW = range(3)  # columns of the int32 row
+MAP_ROW = LEVEL_ROW + 1 + RECORD
 
 
 class FastParams(Params):
@@ -100,7 +74,8 @@ def layout(height: int, width: int, params: FastParams) -> Layout:
 def scalars(params: FastParams, height: int, width: int) -> tuple[Sequence[int], Sequence[float]]:
     """Threshold, suppression, room and the description of the map."""
     room = capacity(height, width, params)
-    return (params.threshold, params.nonmax_suppression, *map_row([(height, width, room, 0)])), ()
+    levels = level_row([(height, width)], 0)
+    return (params.threshold, params.nonmax_suppression, *levels, *map_row([(height, width, room, 0)])), ()
 
 
 def cpu(image: CpuImage) -> None:
@@ -122,69 +97,13 @@ def cpu(image: CpuImage) -> None:
     arrays["found"][:] = found, truncated
 
 
-@cache
-def score_kernel(mode: int) -> Any:
-    """The kernel that scores and suppresses on one ring: a tile a block, pixels with halo and then scores in shared memory."""
-    score_ring, near, far = SCORES[mode], MARGIN - REACH[mode], MARGIN + REACH[mode]
-
-    def score_tile(starts, table, rows, source, scores, histogram):
-        pixels = nvidia.shared.array(PIXELS, int32)
-        scored = nvidia.shared.array(SCORED, int32)
-        bins = nvidia.shared.array(LEVELS, int32)
-        block, thread = nvidia.blockIdx.x, nvidia.threadIdx.x
-        owner = find_image(starts, block)
-        height, width, stride = table[owner, HEIGHT], table[owner, WIDTH], table[owner, STRIDE]
-        tile = block - starts[owner]
-        across = (width + TILE_WIDTH - 1) // TILE_WIDTH
-        top = tile // across * TILE_HEIGHT
-        left = (tile - tile // across * across) * TILE_WIDTH
-        threshold, suppressed = rows[owner, THRESHOLD], rows[owner, SUPPRESSED]
-        for level in range(thread, LEVELS, THREADS):
-            bins[level] = 0
-        for i in range(thread, PIXELS, THREADS):
-            y, x = top + i // SPAN - HALO, left + i % SPAN - HALO
-            value = int32(0)
-            if y >= 0 and y < height and x >= 0 and x < width:
-                value = int32(source[table[owner, OFFSET] + y * stride + x])
-            pixels[i] = value
-        nvidia.syncthreads()
-        for i in range(thread, SCORED, THREADS):
-            row, column = i // SCORE_SPAN, i % SCORE_SPAN
-            y, x = top + row - 1, left + column - 1
-            best = int32(0)
-            if y >= MARGIN and y < height - MARGIN and x >= MARGIN and x < width - MARGIN:
-                at = row * SPAN + column
-                if cross(pixels, SPAN, near, far, at) > threshold:
-                    score, bound = score_ring(pixels, SPAN, at)
-                    if bound > threshold and score > suppressed:  # OpenCV's score is one less, and 0 exceeds no neighbor
-                        best = score
-            scored[i] = best
-        nvidia.syncthreads()
-        pitch = across * TILE_WIDTH
-        for i in range(thread, TILE_HEIGHT * TILE_WIDTH, THREADS):
-            row, column = i // TILE_WIDTH, i % TILE_WIDTH
-            at = row * SCORE_SPAN + column
-            best = scored[at + SCORE_SPAN + 1]
-            if suppressed != 0 and best > 0:
-                best = peak(scored[at:], scored[at + SCORE_SPAN :], scored[at + 2 * SCORE_SPAN :], 0)
-            if best > 0:
-                nvidia.atomic.add(bins, best, 1)
-            if top + row < height:
-                scores[4 * table[owner, WORK] + (top + row) * pitch + left + column] = best
-        nvidia.syncthreads()
-        for level in range(thread, LEVELS, THREADS):
-            if bins[level] > 0:
-                nvidia.atomic.add(histogram, table[owner, WORK + HISTOGRAM] + level, bins[level])
-
-    score_tile.__name__ = score_tile.__qualname__ = f"score_tile_{(16, 12, 8)[mode]}"
-    return kernel(score_tile)
-
-
 def cuda(batch: CudaBatch) -> None:
-    """CUDA twin."""
-    scores = batch.arrays["map"].view(np.uint8)
-    batch.launch(score_kernel(MODES[batch.params.type]), "tile", THREADS, batch.ints, batch.source, scores, batch.arrays["histogram"])
-    select(batch, work=WORK, output=FIRST, row=ROW_OF_MAP)
+    """CUDA twin. The picture is a pyramid of one level, so the array of the other levels is never read."""
+    kernel, source, arrays = score_kernel(MODES[batch.params.type]), batch.source, batch.arrays
+    scores = arrays["map"].view(np.uint8)
+    columns = THRESHOLD, SUPPRESSED, LEVEL_ROW, MAP_ROW, WORK, FIRST, 0
+    batch.launch(kernel, "tile", THREADS, batch.ints, source, source, scores, arrays["histogram"], *columns)
+    select(batch, work=WORK, output=FIRST, row=MAP_ROW)
 
 
 def finish(arrays: Mapping[str, NDArray[Any]], params: FastParams, height: int, width: int) -> Result:
@@ -312,9 +231,7 @@ def errors() -> Sequence[ErrorSample]:
 
 def kernels() -> Sequence[KernelSpec]:
     """The three scoring kernels and the selection."""
-    types = ("i8[::1]", "i8[:, ::1]", "i4[:, ::1]", "u1[::1]", "u1[::1]", "i4[::1]")
-    moved = 1 + PIXELS / (TILE_WIDTH * TILE_HEIGHT)
-    return [*(KernelSpec(score_kernel(mode), types, THREADS, moved=moved, least=2.0) for mode in MODES.values()), *select_specs()]
+    return [*score_specs(list(MODES.values())), *select_specs()]
 
 
 register(
@@ -338,7 +255,7 @@ register(
         structural=("type",),
         scalars=scalars,
         blocks={
-            "tile": lambda height, width, _params: -(-height // TILE_HEIGHT) * -(-width // TILE_WIDTH),
+            "tile": lambda height, width, _params: tiles([(height, width)], 0),
             "stretch": lambda height, width, _params: map_stretches([(height, width)]),
         },
         kernels=kernels,
