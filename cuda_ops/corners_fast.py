@@ -224,7 +224,7 @@ def detect(pixels, region, rim, threshold, suppressed, mode, lines, active, code
     floor = max(least, np.uint8(1)) if suppressed else least  # a score of 1 is OpenCV's 0, which exceeds no neighbor
     tail = max(span - GROUP, 0)  # the last group ends with the row, and may repeat pixels of the one before
     lines[:] = 0
-    kept, count, found, more = lines[3], 0, 0, False
+    kept, count, found, more, enough = lines[3], 0, 0, False, limit + limit // 4
     for y in range(rows + 1):
         line, earlier = lines[y % 3, GROUP:], count
         line[:] = 0
@@ -248,9 +248,9 @@ def detect(pixels, region, rim, threshold, suppressed, mode, lines, active, code
             for i in range(count):
                 x = np.int64(active[y % 2, i])
                 found = collect(line, -(-x // GROUP) * GROUP, GROUP, top + y, left, codes, found)
-        if found + span + GROUP > codes.size:
+        if found > enough or found + span + GROUP > codes.size:
             found, cut, _ = keep_strongest(codes, found, limit, ties + (ties > 0), histogram)  # one tie too many tells that some were lost
-            floor, more = max(floor, np.uint8(cut - (ties > 0))), True
+            floor, more, enough = max(floor, np.uint8(cut - (ties > 0))), True, found + found // 4
     lost = False
     if found > limit:
         found, _, lost = keep_strongest(codes, found, limit, ties, histogram)

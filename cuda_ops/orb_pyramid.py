@@ -55,35 +55,43 @@ def blend(a, b, c, d, x, y):
 
 
 @host
-def shrink(source, target, drift, places, line, words):
-    """CPU twin of one reduction: rows are mixed first, in 16-bit lanes, which changes nothing, for the sum is exact.
+def mix(upper, lower, high, low, line):
+    """Two rows with their weights (uint16, which keeps the products in 16-bit lanes), and the last pixel once more."""
+    lane = line.dtype.type
+    for x in range(upper.size):
+        line[x] = lane(lane(upper[x] * high) + lane(lower[x] * low))
+    line[upper.size] = line[upper.size - 1]
 
-    Only the loads between columns go one by one, each of a pair of neighbors. Scratch: `places` uint32 [2, >= target width], `line` uint16
-    [> source width], `words` uint32 [2, >= source width].
+
+@host
+def blend_columns(line, indices, weights, pairs, chosen, out):
+    """Mix neighbors of a mixed row. Only the loads go one by one, each of a pair; `pairs` and `chosen` uint32 are scratch."""
+    wide, signed, following = pairs.dtype.type, np.int32, line[1:]
+    for x in range(following.size):
+        pairs[x] = wide(wide(line[x]) | wide(wide(following[x]) << wide(16)))
+    for x in range(out.size):
+        chosen[x] = pairs[indices[x]]
+    for x in range(out.size):
+        left, right = signed(chosen[x] & wide(0xFFFF)), signed(chosen[x] >> wide(16))
+        total = signed(signed(left << signed(8)) + signed(signed(right - left) * signed(weights[x])))
+        out[x] = np.uint8(signed(total + signed(32768)) >> signed(16))
+
+
+@host
+def shrink(source, target, drift, places, line, words):
+    """CPU twin of one reduction: rows are mixed first, then columns, which changes nothing, for the sum is exact.
+
+    Scratch: `places` uint32 [2, >= target width], `line` uint16 [> source width], `words` uint32 [2, >= source width].
     """
     height, width = target.shape
     above, across = source.shape
-    indices, weights = places[0], places[1]
     for x in range(width):
-        indices[x], weights[x] = place(np.int64(x), across, width, drift[1])
-    pairs, chosen = words[0], words[1]
-    lane, wide = np.uint16, np.uint32
+        places[0, x], places[1, x] = place(np.int64(x), across, width, drift[1])
+    mixed = line[: across + 1]
     for y in range(height):
         first, weight = place(np.int64(y), above, height, drift[0])
-        upper, lower, out = source[first], source[min(first + 1, above - 1)], target[y]
-        low = lane(weight)
-        high = lane(256 - low)
-        for x in range(across):
-            line[x] = lane(lane(upper[x] * high) + lane(lower[x] * low))
-        line[across] = line[across - 1]
-        for x in range(across):
-            pairs[x] = wide(wide(line[x]) | wide(wide(line[x + 1]) << wide(16)))
-        for x in range(width):
-            chosen[x] = pairs[indices[x]]
-        for x in range(width):
-            left, right = wide(chosen[x] & wide(0xFFFF)), wide(chosen[x] >> wide(16))
-            total = wide(wide(left * wide(wide(256) - weights[x])) + wide(right * weights[x]))
-            out[x] = np.uint8(wide(total + wide(32768)) >> wide(16))
+        mix(source[first], source[min(first + 1, above - 1)], np.uint16(256 - weight), np.uint16(weight), mixed)
+        blend_columns(mixed, places[0], places[1], words[0], words[1], target[y])
 
 
 @kernel

@@ -178,10 +178,12 @@ def samples() -> Sequence[Sample]:
         ]
     chosen += [Sample(f"{count} features", smooth(200, 256, 80 + count), {"n_features": count}) for count in (1, 2, 9, 40)]
     chosen += [Sample("dots", dots(240, 320, 9), {"n_features": 100}), Sample("halves", smooth(1024, 1281, 90), {"scale_factor": 1.25})]
+    tiny = noise(66, 72, 92)  # six corners on level 0, one on level 1
     chosen += [
-        Sample(f"simulated {on}", noise(66, 70, 91), {**small, "descriptors": on, "n_features": 3}, simulate=True) for on in (True, False)
+        Sample("simulated", tiny, {**small, "n_features": 3}, simulate=True),
+        Sample("simulated, too small", noise(62, 70, 93), {**small, "descriptors": False}, simulate=True),
+        Sample("simulated, no share", tiny, {**small, "descriptors": False, "n_features": 1}, simulate=True),
     ]
-    chosen += [Sample("simulated, too small", noise(62, 70, 92), {**small, "descriptors": False}, simulate=True)]
     return chosen
 
 
