@@ -17,7 +17,7 @@ from numba import cuda, float32, int8, int32, int64, uint8
 from cuda_ops.batch import CudaBatch
 from cuda_ops.corners_tiles import RECORD, WIDTH, level_base, level_pixel
 from cuda_ops.device import add, find_image, fma, mul, rint
-from cuda_ops.jit import device, host, kernel
+from cuda_ops.jit import cuda_device, device, host, kernel
 from cuda_ops.operator import KernelSpec
 from cuda_ops.orb_keypoints import nth
 from cuda_ops.orb_layout import (
@@ -40,7 +40,8 @@ from cuda_ops.orb_orientation import HALF_WIDTHS, RADIUS, SIDE, TURN, cosine_sin
 from cuda_ops.orb_pattern import PATTERN
 
 THREADS = 128
-PATCH_PIXELS, ALONG_PIXELS, SAMPLED_PIXELS, COORDINATES = PATCH * PATCH, PATCH * SAMPLED, SAMPLED * SAMPLED, 4 * PAIRS
+BITS = PAIRS // THREADS  # bits of a descriptor that one thread finds
+PATCH_PIXELS, ROW_PIXELS, SAMPLED_PIXELS, COORDINATES = PATCH * PATCH, PATCH * SAMPLED, SAMPLED * SAMPLED, 4 * PAIRS
 REACH, INNER = PATCH // 2, SAMPLED // 2  # from the keypoint to the edge of the square that is read, and of the blurred one
 
 _GAUSS = np.exp(-((np.arange(7) - 3.0) ** 2) / 8)
@@ -124,14 +125,75 @@ def describe_level(pixels, count, x, y, angle, descriptors, wanted, tables, scra
             compare(patch, points_x, points_y, cosine, sine, samples, descriptors[i])
 
 
+@cuda_device
+def sum_moments(patch, widths, sums, thread):
+    """First moments of the disc in a square, into sums[:, 0]."""
+    along, down = int32(0), int32(0)
+    for i in range(thread, SIDE * SIDE, THREADS):
+        y, x = i // SIDE - RADIUS, i % SIDE - RADIUS
+        if abs(x) <= widths[abs(y)]:
+            value = int32(patch[(y + REACH) * PATCH + x + REACH])
+            along += int32(x * value)
+            down += int32(y * value)
+    sums[0, thread], sums[1, thread] = along, down
+    half = THREADS // 2
+    while half > 0:
+        cuda.syncthreads()
+        if thread < half:
+            sums[0, thread] += sums[0, thread + half]
+            sums[1, thread] += sums[1, thread + half]
+        half //= 2
+
+
+@cuda_device
+def blur_square(patch, rows, smooth, thread):
+    """Blur a square: rows first, then columns."""
+    for i in range(thread, ROW_PIXELS, THREADS):
+        at = i // SAMPLED * PATCH + i % SAMPLED
+        a, b, c, d = float32(patch[at]), float32(patch[at + 1]), float32(patch[at + 2]), float32(patch[at + 3])
+        rows[i] = blur_along(a, b, c, d, float32(patch[at + 4]), float32(patch[at + 5]), float32(patch[at + 6]))
+    cuda.syncthreads()
+    for i in range(thread, SAMPLED_PIXELS, THREADS):
+        a, b, c, d = rows[i], rows[i + SAMPLED], rows[i + 2 * SAMPLED], rows[i + 3 * SAMPLED]
+        smooth[i] = blur_down(a, b, c, d, rows[i + 4 * SAMPLED], rows[i + 5 * SAMPLED], rows[i + 6 * SAMPLED])
+    cuda.syncthreads()
+
+
+@device
+def is_darker(smooth, points, at, cosine, sine):
+    """One bit: whether the first point of the pair at `at` is darker than the second."""
+    column, row = turned(float32(points[at]), float32(points[at + 1]), cosine, sine)
+    first = smooth[(row + INNER) * SAMPLED + column + INNER]
+    column, row = turned(float32(points[at + 2]), float32(points[at + 3]), cosine, sine)
+    return first < smooth[(row + INNER) * SAMPLED + column + INNER]
+
+
+@cuda_device
+def write_bits(smooth, points, turn, bits, descriptors, at, thread):
+    """The descriptor at the flat index `at`: two bits a thread, then a byte each of the first threads. `bits` is shared scratch."""
+    first = 4 * BITS * thread
+    value = int32(0)
+    for i in range(BITS):
+        if is_darker(smooth, points, first + 4 * i, turn[0], turn[1]):
+            value |= 1 << i
+    bits[thread] = value
+    cuda.syncthreads()
+    if thread < PAIRS // 8:
+        byte = int32(0)
+        for i in range(8 // BITS):
+            byte |= bits[8 // BITS * thread + i] << (BITS * i)
+        descriptors[at + thread] = byte
+
+
 @kernel
 def describe(starts, table, rows, source, pyramid, kept, kept_x, kept_y, angles, descriptors, wanted):
     """CUDA twin: one keypoint a block, its square in shared memory; a block goes on through the keypoints until there are none."""
     patch = cuda.shared.array(PATCH_PIXELS, uint8)
-    along = cuda.shared.array(ALONG_PIXELS, float32)
+    blurred_rows = cuda.shared.array(ROW_PIXELS, float32)
     smooth = cuda.shared.array(SAMPLED_PIXELS, uint8)
     points = cuda.shared.array(COORDINATES, int8)
     sums = cuda.shared.array((2, THREADS), int32)
+    bits = cuda.shared.array(THREADS, int32)
     turn = cuda.shared.array(2, float32)
     widths, pattern, turns = cuda.const.array_like(WIDTHS), cuda.const.array_like(POINTS), cuda.const.array_like(TURN)
     block, thread = cuda.blockIdx.x, cuda.threadIdx.x
@@ -148,62 +210,14 @@ def describe(starts, table, rows, source, pyramid, kept, kept_x, kept_y, angles,
         for i in range(thread, PATCH_PIXELS, THREADS):
             patch[i] = level_pixel(source, pyramid, level, corner + i // PATCH * width + i % PATCH)
         cuda.syncthreads()
-        x_moment, y_moment = int32(0), int32(0)
-        for i in range(thread, SIDE * SIDE, THREADS):
-            y, x = i // SIDE - RADIUS, i % SIDE - RADIUS
-            if abs(x) <= widths[abs(y)]:
-                value = int32(patch[(y + REACH) * PATCH + x + REACH])
-                x_moment += int32(x * value)
-                y_moment += int32(y * value)
-        sums[0, thread], sums[1, thread] = x_moment, y_moment
-        half = THREADS // 2
-        while half > 0:
-            cuda.syncthreads()
-            if thread < half:
-                sums[0, thread] += sums[0, thread + half]
-                sums[1, thread] += sums[1, thread + half]
-            half //= 2
+        sum_moments(patch, widths, sums, thread)
         if thread == 0:
             angle = direction(sums[0, 0], sums[1, 0])
             angles[table[owner, ANGLE] + place] = angle
             turn[0], turn[1] = cosine_sine(angle, turns)
         if wanted:
-            for i in range(thread, ALONG_PIXELS, THREADS):
-                at = i // SAMPLED * PATCH + i % SAMPLED
-                along[i] = blur_along(
-                    float32(patch[at]),
-                    float32(patch[at + 1]),
-                    float32(patch[at + 2]),
-                    float32(patch[at + 3]),
-                    float32(patch[at + 4]),
-                    float32(patch[at + 5]),
-                    float32(patch[at + 6]),
-                )
-            cuda.syncthreads()
-            for i in range(thread, SAMPLED_PIXELS, THREADS):
-                smooth[i] = blur_down(
-                    along[i],
-                    along[i + SAMPLED],
-                    along[i + 2 * SAMPLED],
-                    along[i + 3 * SAMPLED],
-                    along[i + 4 * SAMPLED],
-                    along[i + 5 * SAMPLED],
-                    along[i + 6 * SAMPLED],
-                )
-            cuda.syncthreads()
-            bits = int32(0)
-            for i in range(2):
-                at = 4 * (2 * thread + i)
-                column, row = turned(float32(points[at]), float32(points[at + 1]), turn[0], turn[1])
-                first = smooth[(row + INNER) * SAMPLED + column + INNER]
-                column, row = turned(float32(points[at + 2]), float32(points[at + 3]), turn[0], turn[1])
-                if first < smooth[(row + INNER) * SAMPLED + column + INNER]:
-                    bits |= 1 << i
-            sums[0, thread] = bits
-            cuda.syncthreads()
-            if thread < PAIRS // 8:
-                byte = sums[0, 4 * thread] | sums[0, 4 * thread + 1] << 2 | sums[0, 4 * thread + 2] << 4 | sums[0, 4 * thread + 3] << 6
-                descriptors[table[owner, DESCRIPTORS] + PAIRS // 8 * place + thread] = byte
+            blur_square(patch, blurred_rows, smooth, thread)
+            write_bits(smooth, points, turn, bits, descriptors, table[owner, DESCRIPTORS] + PAIRS // 8 * place, thread)
         cuda.syncthreads()
         n += step
         level, place = nth(n, kept, table[owner, KEPT], rows, owner, KEEP + SEGMENT, KEEP_RECORD)

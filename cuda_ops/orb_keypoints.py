@@ -37,7 +37,7 @@ from cuda_ops.orb_layout import (
 from cuda_ops.orb_layout import SEGMENT as KEPT_SEGMENT
 from cuda_ops.orb_levels import EDGE
 from cuda_ops.strongest import RECORD as MAP_RECORD
-from cuda_ops.strongest import SEGMENT, THREADS, running_sums
+from cuda_ops.strongest import SEGMENT, SUMS, THREADS, TOTAL, running_sums
 
 BLOCK = 7  # side of the window that gradients are summed over
 RADIUS = BLOCK // 2
@@ -197,7 +197,7 @@ def keep_level(starts, table, rows, found, x, y, responses, bits, kept, kept_x, 
     """
     bins = cuda.shared.array(DIGITS, int32)
     choice = cuda.shared.array(2, int32)
-    sums = cuda.shared.array(THREADS, int32)
+    sums = cuda.shared.array(SUMS, int32)
     block, thread = cuda.blockIdx.x, cuda.threadIdx.x
     owner = find_image(starts, block)
     level = block - starts[owner]
@@ -223,8 +223,8 @@ def keep_level(starts, table, rows, found, x, y, responses, bits, kept, kept_x, 
             kept_x[table[owner, KEPT_X] + place] = x[table[owner, X] + segment + index] + EDGE
             kept_y[table[owner, KEPT_Y] + place] = y[table[owner, Y] + segment + index] + EDGE
             kept_responses[table[owner, KEPT_RESPONSE] + place] = responses[base + index]
-        above += sums[THREADS - 1] >> 16
-        same += sums[THREADS - 1] & 0xFFFF
+        above += sums[TOTAL] >> 16
+        same += sums[TOTAL] & 0xFFFF
     if thread == 0:
         kept[table[owner, KEPT] + 2 * level] = above + min(same, ties)
         kept[table[owner, KEPT] + 2 * level + 1] = 1 if lost != 0 or same > ties else 0

@@ -25,6 +25,10 @@ from cuda_ops.operator import ArraySpec, KernelSpec
 
 LEVELS = 256
 THREADS = 128
+RUN = 16  # values that one thread sums up
+RUNS = THREADS // RUN
+TOTAL = THREADS + RUNS
+SUMS = TOTAL + 1  # size of the shared array for running sums
 WORDS = 4  # 32-bit words of the map, so 16 scores, a thread
 STRETCH = 4 * WORDS * THREADS  # scores a block
 ROW = 64  # a row of the map takes a multiple of this many bytes
@@ -153,20 +157,30 @@ def survivors(words, first, count, cut):
 
 @cuda_device
 def running_sums(sums, thread, value):
-    """The values of all threads before this one, summed; then sums[THREADS - 1] is the sum of all. Every thread must call it."""
+    """The values of all threads before this one, summed; then sums[TOTAL] is the sum of all. Every thread must call it.
+
+    Runs of 16 values are summed one after the other, then the runs: four barriers, where pairwise steps would take sixteen.
+    """
     cuda.syncthreads()
     sums[thread] = value
     cuda.syncthreads()
-    step = 1
-    while step < THREADS:
+    if thread < RUNS:
         before = int32(0)
-        if thread >= step:
-            before = sums[thread - step]
-        cuda.syncthreads()
-        sums[thread] += before
-        cuda.syncthreads()
-        step *= 2
-    return sums[thread] - value
+        for i in range(RUN * thread, RUN * thread + RUN):
+            own = sums[i]
+            sums[i] = before
+            before += own
+        sums[THREADS + thread] = before
+    cuda.syncthreads()
+    if thread == 0:
+        before = int32(0)
+        for i in range(THREADS, TOTAL):
+            own = sums[i]
+            sums[i] = before
+            before += own
+        sums[TOTAL] = before
+    cuda.syncthreads()
+    return sums[thread] + sums[THREADS + thread // RUN]
 
 
 @kernel
@@ -199,7 +213,7 @@ def choose_cuts(starts, table, rows, histogram, cut, found, work, output, row):
 @kernel
 def count_survivors(starts, table, rows, words, cut, counts, work, row):
     """One block a stretch of a map: how many scores lie above the cut, and how many at it."""
-    sums = cuda.shared.array(THREADS, int32)
+    sums = cuda.shared.array(SUMS, int32)
     block, thread = cuda.blockIdx.x, cuda.threadIdx.x
     owner = find_image(starts, block)
     stretch = block - starts[owner]
@@ -209,13 +223,13 @@ def count_survivors(starts, table, rows, words, cut, counts, work, row):
     running_sums(sums, thread, total)
     if thread == 0:
         at = table[owner, work + COUNTS] + 2 * stretch
-        counts[at], counts[at + 1] = sums[THREADS - 1] >> 16, sums[THREADS - 1] & 0xFFFF
+        counts[at], counts[at + 1] = sums[TOTAL] >> 16, sums[TOTAL] & 0xFFFF
 
 
 @kernel
 def add_up(starts, table, stretch_starts, rows, counts, work, row):
     """One block an image: each stretch's counts become those of the stretches before it in its level."""
-    sums = cuda.shared.array(THREADS, int32)
+    sums = cuda.shared.array(SUMS, int32)
     owner, thread = cuda.blockIdx.x, cuda.threadIdx.x
     stretches, levels = stretch_starts[owner + 1] - stretch_starts[owner], rows[owner, row]
     for level in range(levels):
@@ -229,9 +243,9 @@ def add_up(starts, table, stretch_starts, rows, counts, work, row):
             if inside:
                 own_above, own_same = counts[index], counts[index + 1]
             above_before = above + running_sums(sums, thread, own_above)
-            above += sums[THREADS - 1]
+            above += sums[TOTAL]
             same_before = same + running_sums(sums, thread, own_same)
-            same += sums[THREADS - 1]
+            same += sums[TOTAL]
             if inside:
                 counts[index], counts[index + 1] = above_before, same_before
 
@@ -239,7 +253,7 @@ def add_up(starts, table, stretch_starts, rows, counts, work, row):
 @kernel
 def write_survivors(starts, table, rows, words, cut, counts, x, y, score, work, output, row):
     """One block a stretch of a map: each survivor to its place in its level's segment of the columns."""
-    sums = cuda.shared.array(THREADS, int32)
+    sums = cuda.shared.array(SUMS, int32)
     block, thread = cuda.blockIdx.x, cuda.threadIdx.x
     owner = find_image(starts, block)
     stretch = block - starts[owner]
